@@ -1,0 +1,57 @@
+package server
+
+import (
+	"log/slog"
+	"time"
+)
+
+// Limits are the bounds on requests. Zero fields mean the default, which is the reference server's.
+type Limits struct {
+	BodyBytes       int           // one body as sent; default 4 MiB
+	BatchBytes      int           // bodies of one request together; default 4 MiB
+	Properties      int           // user properties of one message; default 128
+	PropertyBytes   int           // keys and values of user properties, tag and keys together; default 16 KiB
+	GroupNameBytes  int           // message group; default 63
+	InvisibleMin    time.Duration // of a receive; default 10 s
+	InvisibleMax    time.Duration // default 12 h
+	PollMin         time.Duration // default 5 s
+	PollMax         time.Duration // default 20 s
+	ReceiveBatch    int           // default 32
+	SessionLeaseMax time.Duration // default 3 h
+}
+
+func (l Limits) withDefaults() Limits {
+	def := func(p *int, v int) {
+		if *p == 0 {
+			*p = v
+		}
+	}
+	defD := func(p *time.Duration, v time.Duration) {
+		if *p == 0 {
+			*p = v
+		}
+	}
+	def(&l.BodyBytes, 4<<20)
+	def(&l.BatchBytes, 4<<20)
+	def(&l.Properties, 128)
+	def(&l.PropertyBytes, 16<<10)
+	def(&l.GroupNameBytes, 63)
+	def(&l.ReceiveBatch, 32)
+	defD(&l.InvisibleMin, 10*time.Second)
+	defD(&l.InvisibleMax, 12*time.Hour)
+	defD(&l.PollMin, 5*time.Second)
+	defD(&l.PollMax, 20*time.Second)
+	defD(&l.SessionLeaseMax, 3*time.Hour)
+	return l
+}
+
+func (o Options) withDefaults() Options {
+	o.Limits = o.Limits.withDefaults()
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return o
+}

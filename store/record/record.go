@@ -1,0 +1,94 @@
+// Package record is one record of the CommitLog on disk: header, body layouts, encode, decode,
+// checksum.
+//
+// The CommitLog is the only source of truth of a broker; everything a client can observe is a
+// record here or a pure function of records (docs/format/record.md draws every layout). A record
+// is a fixed header and a body whose layout depends on the type. All integers are little-endian;
+// "uvarint" is the encoding of encoding/binary. Decoders never panic on any input and return
+// errors of kind mqerr.Corrupt; decoded byte slices alias the input.
+package record
+
+// Pos is a byte position in the CommitLog. Positions start at 0 and only grow; a record is named
+// by the position of its first header byte.
+type Pos int64
+
+// Epoch numbers the terms of a log's writers; it only grows. High 16 bits: cluster generation.
+type Epoch uint64
+
+// TopicID and GroupID are given by the controller and never used twice.
+type (
+	TopicID uint32
+	GroupID uint32
+)
+
+// QueueID counts the queues of a topic within one broker group, from 0.
+type QueueID int32
+
+// QueueOffset counts the messages of a queue from 0, densely.
+type QueueOffset int64
+
+// ClientNum is a client's number in this log, defined at first use (PopCk.ClientName), 0 for none.
+type ClientNum uint32
+
+// Type is the kind of a record. Numbers are part of the file format: append only.
+type Type uint8
+
+const (
+	TypePad        Type = 1  // fills the rest of a segment
+	TypeMsg        Type = 2  // a message, stored once
+	TypePopCk      Type = 3  // a lease: messages handed out to a group
+	TypePopAck     Type = 4  // messages done for a group
+	TypePopChange  Type = 5  // new deadline of leased messages
+	TypeDeliver    Type = 6  // delayed or committed messages become visible
+	TypeTxnEnd     Type = 7  // verdict of a half message
+	TypeTxnCheck   Type = 8  // a check of a half message was sent
+	TypeRecall     Type = 9  // a delayed message will never be delivered
+	TypeDead       Type = 10 // a message moved to a dead-letter topic
+	TypeOffset     Type = 11 // pull and reset positions
+	TypeMeta       Type = 12 // topic or group created, changed, deleted
+	TypeEpoch      Type = 13 // a new leader begins
+	TypeMove       Type = 14 // a message carried forward out of a dying segment
+	TypeSnapshot   Type = 15 // base state of every view, in chunks
+	TypeSessionEnd Type = 16 // the leases of one client session end
+	TypeSkip       Type = 17 // offsets that a group's filter let pass
+)
+
+// Version is the layout version written into every header. A reader refuses a record with a newer
+// version and names the release that is needed.
+const Version = 1
+
+// Header flags.
+const (
+	// FlagMore says that the next record (pads apart) belongs to the same batch: after a crash the
+	// records of an incomplete batch at the tail are cut as one.
+	FlagMore uint16 = 1 << 0
+)
+
+// Header is the head of every record, HeaderSize bytes:
+//
+//	 0  2  magic    0x4750 ("PG")
+//	 2  1  version
+//	 3  1  type
+//	 4  4  size     bytes of the record, header included, >= HeaderSize; multiples of 8 (zero padded)
+//	 8  4  crc      CRC32C over the whole record with this field zero
+//	12  2  flags
+//	14  2  unused   zero padding bytes at the end of the body (0..7)
+//	16  8  pos      the record's own position in the log
+//	24  8  epoch
+//	32  8  time     store time, ms since 1970, never goes back within a log
+type Header struct {
+	Type    Type
+	Version uint8
+	Flags   uint16
+	Size    uint32 // total, header included, rounded up to 8
+	Tail    uint16 // how many of the last bytes are padding
+	Pos     Pos
+	Epoch   Epoch
+	Time    int64
+}
+
+// HeaderSize is the length of Header on disk in bytes.
+const HeaderSize = 40
+
+// Align is the alignment of records in bytes.
+const Align = 8

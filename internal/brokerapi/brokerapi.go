@@ -116,7 +116,9 @@ type PopRequest struct {
 	Session   bool          // lease while the client is alive (auto_renew)
 	AttemptID string        // "" or the id under which a lost answer is asked again
 	Filter    Filter
-	// Arm asks for one Ready event when there may be something, if this pop finds nothing.
+	// Arm asks for one Ready event when there may be something beyond what this pop hands out. It
+	// holds whether the pop found messages or not: PopReply.More tells that there is more at once and
+	// no event will come; otherwise the broker has armed.
 	Arm bool
 }
 
@@ -140,7 +142,11 @@ type Delivery struct {
 // was ready. The receiver calls Release once when it no longer needs the bytes.
 type PopReply struct {
 	Messages []Delivery
-	release  func()
+	// More says that the group has more ready on this topic right now (before filtering): another
+	// receive should pop without waiting. If it is false and the request had Arm, a Ready event comes
+	// when something becomes ready.
+	More    bool
+	release func()
 }
 
 // NewPopReply returns a reply whose bytes live until release is called; release may be nil.
@@ -199,8 +205,8 @@ type ChangeRequest struct {
 // ChangeReply has one error per handle, like AckReply. A message that is done is HandleInvalid.
 type ChangeReply struct{ Errors []error }
 
-// Ready says that a group may have something on a topic. It is sent once after a Pop with Arm found
-// nothing; another empty Pop arms again. Count is how many messages are ready as far as known, at
+// Ready says that a group may have something on a topic. It is sent once to a proxy that armed;
+// another Pop with Arm arms again. Count is how many messages are ready as far as known, at
 // least 1: no more than Count waiting receives need to try.
 type Ready struct {
 	Topic TopicID

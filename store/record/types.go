@@ -117,7 +117,7 @@ type Meta struct {
 	ID      uint32 // TopicID or GroupID
 	Deleted bool
 	Name    []byte
-	Value   []byte // the encoded definition, opaque to the store (perigee.controller.v1 Topic or Group); empty if deleted
+	Value   []byte // the definition as JSON, opaque to the store; empty if deleted
 }
 
 // EpochStart is the body of a TypeEpoch record, the first of every epoch. Every start of a broker

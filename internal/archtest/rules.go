@@ -1,0 +1,154 @@
+package archtest
+
+import (
+	"path"
+	"slices"
+)
+
+// arrow says what the packages within a folder may import of ours, apart from
+// each other. The first arrow whose folder fits a package counts.
+type arrow struct {
+	from string
+	to   []string // folders
+	why  string
+	solo bool // the packages within from may not import each other freely
+}
+
+var arrows = []arrow{
+	{
+		from: "internal/simtest", to: []string{"proxy", "broker", "controller", "store", "api", "internal"},
+		why: "it runs a whole cluster in one process",
+	},
+	{
+		from: "internal", to: []string{"api"},
+		why: "the tiers share internal, so it must know none of them",
+	},
+	{
+		from: "api", to: nil,
+		why: "it is generated from the .proto files and knows nothing else of ours",
+	},
+	{
+		from: "store", to: []string{"internal/mqerr", "internal/vfs"},
+		why: "the store knows files and nothing of who asks for them",
+	},
+	{
+		from: "broker/pop", to: []string{"store/record", "internal/mqerr"}, solo: true,
+		why: "the in-flight table is a pure function of records and given times",
+	},
+	{
+		from: "controller/state", to: []string{"internal/mqerr"}, solo: true,
+		why: "the state machine is a pure function of commands, so that every replica computes the same",
+	},
+	{
+		from: "proxy", to: []string{"api", "internal"},
+		why: "the proxy meets brokers through internal/brokerapi and everything else on the wire",
+	},
+	{
+		from: "broker", to: []string{"store", "api", "internal"},
+		why: "the broker owns a store and meets the other tiers on the wire",
+	},
+	{
+		from: "controller", to: []string{"api", "internal"},
+		why: "the controller meets the other tiers on the wire",
+	},
+	{
+		from: "cmd", to: []string{"proxy", "broker", "controller", "store", "api", "internal"},
+		why: "a command wires any tiers together",
+	},
+	{
+		from: "interop", to: nil,
+		why: "interop programs use the official clients and nothing of ours",
+	},
+}
+
+func arrowFor(pkg string) (arrow, bool) {
+	i := slices.IndexFunc(arrows, func(a arrow) bool { return within(pkg, a.from) })
+	if i < 0 {
+		return arrow{}, false
+	}
+	return arrows[i], true
+}
+
+func arrowAllowed(pkg, imported string) bool {
+	a, ok := arrowFor(pkg)
+	if !ok {
+		return false
+	}
+	if within(imported, "internal/simtest") && !within(pkg, "internal/simtest") {
+		return false // nothing may need the simulation
+	}
+	if !a.solo && within(imported, a.from) {
+		return true
+	}
+	return slices.ContainsFunc(a.to, func(folder string) bool { return within(imported, folder) })
+}
+
+func arrowReason(pkg string) string {
+	if a, ok := arrowFor(pkg); ok {
+		return a.why
+	}
+	return "no arrow says what this folder may import"
+}
+
+// tiers are the folders in which few packages may know the wire.
+var tiers = []string{"proxy", "broker", "controller", "store"}
+
+func isTier(pkg string) bool {
+	return slices.ContainsFunc(tiers, func(tier string) bool { return within(pkg, tier) })
+}
+
+// edge says which packages of the tiers may import something of the wire.
+type edge struct {
+	imported string   // a folder, as a whole import path
+	names    []string // last elements of packages that may
+	packages []string // packages that may
+	why      string
+}
+
+var edges = []edge{
+	{
+		imported: Module + "/api",
+		names:    []string{"server", "ctl", "brokerconn", "repl", "raft"},
+		packages: []string{
+			"proxy", "broker", "controller", // the roots wire servers and clients
+			"proxy/edge",  // binds the public service to its transport
+			"proxy/admin", // handlers of the admin service
+		},
+		why: "inside a tier only its edge knows messages of the wire; others have small types of their own",
+	},
+	{
+		imported: "google.golang.org/grpc",
+		names:    []string{"ctl", "brokerconn", "repl", "raft"},
+		packages: []string{
+			"proxy", "broker", "controller",
+			"proxy/edge", "proxy/admin",
+			"broker/server", "controller/server",
+			// Not proxy/server: its handlers stand behind proxy/call, so that the
+			// public service can get another transport.
+		},
+		why: "inside a tier only its edge knows gRPC; errors are internal/mqerr elsewhere",
+	},
+}
+
+func (e edge) is(imported string) bool {
+	return within(imported, e.imported)
+}
+
+func (e edge) allowed(pkg string) bool {
+	return slices.Contains(e.names, path.Base(pkg)) || slices.Contains(e.packages, pkg)
+}
+
+// pure are packages without clock, file, lock or goroutine: the same input must
+// give the same state on every replica and in every replay.
+var pure = map[string]string{
+	"broker/pop":       "replaying the log must give the same in-flight table",
+	"controller/state": "every controller must compute the same state",
+	"store/record":     "a record is bytes and nothing else",
+}
+
+func forbiddenToPure(imported string) bool {
+	return slices.Contains([]string{"os", "net", "net/http", "sync", "sync/atomic", "context", "log", "log/slog", "math/rand", "math/rand/v2", "crypto/rand", "syscall"}, imported)
+}
+
+// pauses are the packages that may use time.Sleep, with the reason.
+var pauses = map[string]string{}

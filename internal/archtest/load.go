@@ -31,8 +31,7 @@ func Load(root string) ([]Package, error) {
 	cmd.Dir = root
 	out, err := cmd.Output()
 	if err != nil {
-		var exit *exec.ExitError
-		if errors.As(err, &exit) {
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 			return nil, fmt.Errorf("go list: %w: %s", err, exit.Stderr)
 		}
 		return nil, fmt.Errorf("go list: %w", err)

@@ -1,0 +1,91 @@
+# `make help` lists the targets. What only uses Perigee needs Go and nothing else;
+# lint and generated code need the tools that hack/tools.sh installs into .tools.
+
+SHELL := /usr/bin/env bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-builtin-rules
+
+# Where the conformance probe is, if it is on this machine.
+export SHARED ?= ../shared
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+LDFLAGS := -s -w -X main.version=$(VERSION)
+LINT := .tools/bin/golangci-lint
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## build ./bin/perigee, one static binary
+	@CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/perigee ./cmd/perigee
+
+.PHONY: run
+run: build ## build and start a whole Perigee in one process (needs Go only)
+	@bin/perigee dev
+
+.PHONY: test
+test: ## run every test that needs Go only (no cgo, no race detector)
+	CGO_ENABLED=0 go test -count=1 ./internal/archtest
+	CGO_ENABLED=0 go test ./...
+
+.PHONY: race
+race: ## run the tests with the race detector, in random order (needs a C compiler)
+	CGO_ENABLED=0 go test -count=1 ./internal/archtest
+	CGO_ENABLED=1 go test -race -shuffle=on ./...
+
+.PHONY: check
+check: gen-check lint race conformance interop ## all that CI runs
+
+.PHONY: tools
+tools: ## install the pinned tools into .tools, from source
+	@hack/tools.sh
+
+.PHONY: proto
+proto: ## format proto/ and generate api/ from it
+	@hack/tools.sh proto
+	@hack/gen.sh
+
+.PHONY: gen-check
+gen-check: ## buf lint and format; is api/ what proto/ says?
+	@hack/tools.sh proto
+	@hack/gen.sh check
+
+.PHONY: lint
+lint: tools ## golangci-lint; vet for linux; build and vet for darwin
+	$(LINT) run
+	$(LINT) fmt --diff
+	GOOS=linux CGO_ENABLED=0 go vet ./...
+	GOOS=darwin CGO_ENABLED=0 go build ./...
+	GOOS=darwin CGO_ENABLED=0 go vet ./...
+
+.PHONY: fmt
+fmt: tools ## format the Go sources
+	$(LINT) fmt
+
+.PHONY: conformance
+conformance: ## ask a fresh server and a cluster the questions of ../shared/conformance
+	@hack/conformance.sh
+
+.PHONY: interop
+interop: build ## run the official clients against a server and a cluster
+	@interop/run.sh
+
+.PHONY: bench
+bench: build ## measure CPU per message against a bare gRPC call
+	@hack/bench.sh
+
+.PHONY: fuzz
+fuzz: ## run every fuzz target for FUZZTIME (default 20s)
+	@hack/fuzz.sh
+
+.PHONY: crash
+crash: ## run the tests that kill a process or take its power, COUNT times (default 5)
+	CGO_ENABLED=0 go test -count=$(or $(COUNT),5) -run 'Crash|Kill|Power' ./internal/vfs/... ./store/... ./broker/... ./controller/... ./cmd/...
+
+.PHONY: cover
+cover: ## tell how much of each package the tests run
+	@mkdir -p .cache
+	CGO_ENABLED=0 go test -coverprofile=.cache/cover.out ./... >/dev/null
+	@go tool cover -func=.cache/cover.out | tail -n 1
+	@echo "go tool cover -html=.cache/cover.out shows the lines"

@@ -380,7 +380,7 @@ type Placement struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The shard.
 	Shard uint32 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
-	// Number of queues there, at least 1.
+	// Number of queues there, at least 1. It never falls.
 	Queues        int32 `protobuf:"varint,2,opt,name=queues,proto3" json:"queues,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -749,7 +749,8 @@ func (x *Replica) GetIncarnation() uint64 {
 	return 0
 }
 
-// Shard is a broker group: one log, one master, later several replicas.
+// Shard is a broker group: one log, one master, one or more replicas. Silence changes nothing but
+// the field live: it never takes a shard, a replica or the master out of the routes.
 type Shard struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Given by the controller, never used twice. Not 0.
@@ -766,10 +767,13 @@ type Shard struct {
 	SetVersion uint64 `protobuf:"varint,6,opt,name=set_version,json=setVersion,proto3" json:"set_version,omitempty"`
 	// All replicas, by id.
 	Replicas []*Replica `protobuf:"bytes,7,rep,name=replicas,proto3" json:"replicas,omitempty"`
-	// Highest definition version that its master has logged.
+	// Highest definition version that its master is known to have logged.
 	AppliedVersion uint64 `protobuf:"varint,8,opt,name=applied_version,json=appliedVersion,proto3" json:"applied_version,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// The master was heard from lately and has logged every definition that existed when its session
+	// began. If not set, the master may still serve: try another shard first if there is one.
+	Live          bool `protobuf:"varint,9,opt,name=live,proto3" json:"live,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Shard) Reset() {
@@ -856,6 +860,13 @@ func (x *Shard) GetAppliedVersion() uint64 {
 		return x.AppliedVersion
 	}
 	return 0
+}
+
+func (x *Shard) GetLive() bool {
+	if x != nil {
+		return x.Live
+	}
+	return false
 }
 
 // HandleKey is a key of the receipt handles.
@@ -1115,10 +1126,13 @@ type BrokerHeartbeat struct {
 	Incarnation uint64 `protobuf:"varint,3,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	// Epoch it leads, 0 if none.
 	Epoch uint64 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	// Highest definition version in its log, at the configured durability.
+	// Version of the last Definitions whose changes are all in its log, at the configured durability;
+	// 0 if there was none yet.
 	AppliedVersion uint64 `protobuf:"varint,5,opt,name=applied_version,json=appliedVersion,proto3" json:"applied_version,omitempty"`
-	// The broker is leaving: it takes no new work.
-	Resigning     bool `protobuf:"varint,6,opt,name=resigning,proto3" json:"resigning,omitempty"`
+	// The broker is leaving: it takes no new work. Its mastership ends at once.
+	Resigning bool `protobuf:"varint,6,opt,name=resigning,proto3" json:"resigning,omitempty"`
+	// Who speaks; only in the first heartbeat of a stream.
+	Hello         *Hello `protobuf:"bytes,7,opt,name=hello,proto3" json:"hello,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1195,10 +1209,19 @@ func (x *BrokerHeartbeat) GetResigning() bool {
 	return false
 }
 
-// Definitions is a set of changed definitions in order of their versions.
+func (x *BrokerHeartbeat) GetHello() *Hello {
+	if x != nil {
+		return x.Hello
+	}
+	return nil
+}
+
+// Definitions is a set of changed definitions, topics and groups each in order of their versions.
+// To a broker go the topics that its shard serves and all groups. A message may hold no change and
+// only a new version.
 type Definitions struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Everything up to here is in this or an earlier message of the stream.
+	// Every change up to here that the receiver may see is in this or an earlier message of the stream.
 	Version uint64 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
 	// Changed topics.
 	Topics []*Topic `protobuf:"bytes,2,rep,name=topics,proto3" json:"topics,omitempty"`
@@ -1291,8 +1314,11 @@ type BrokerUpdate struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Changes.
 	Definitions *Definitions `protobuf:"bytes,1,opt,name=definitions,proto3" json:"definitions,omitempty"`
-	// The broker's incarnation or epoch is over: it must stop serving and register again.
-	Fenced        bool `protobuf:"varint,2,opt,name=fenced,proto3" json:"fenced,omitempty"`
+	// The broker's incarnation or epoch is over: it must stop serving and register again. The stream
+	// ends after this.
+	Fenced bool `protobuf:"varint,2,opt,name=fenced,proto3" json:"fenced,omitempty"`
+	// Who answers; only in the first update of a stream.
+	Hello         *Hello `protobuf:"bytes,3,opt,name=hello,proto3" json:"hello,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1339,6 +1365,13 @@ func (x *BrokerUpdate) GetFenced() bool {
 		return x.Fenced
 	}
 	return false
+}
+
+func (x *BrokerUpdate) GetHello() *Hello {
+	if x != nil {
+		return x.Hello
+	}
+	return nil
 }
 
 // WatchRequest starts a watch.
@@ -1415,7 +1448,8 @@ type WatchUpdate struct {
 	Definitions *Definitions `protobuf:"bytes,2,opt,name=definitions,proto3" json:"definitions,omitempty"`
 	// Changed shards, whole.
 	Shards []*Shard `protobuf:"bytes,3,rep,name=shards,proto3" json:"shards,omitempty"`
-	// All keys of receipt handles if they changed, the current one first.
+	// All keys of receipt handles if they changed. New handles are made with the first one; every one
+	// of them is accepted.
 	HandleKeys    []*HandleKey `protobuf:"bytes,4,rep,name=handle_keys,json=handleKeys,proto3" json:"handle_keys,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1480,13 +1514,16 @@ func (x *WatchUpdate) GetHandleKeys() []*HandleKey {
 }
 
 // PutTopicRequest creates or changes a topic. Zero fields keep what is there, or mean the default.
+// A topic of type FIFO, MIXED or LITE keeps its type and its queues for ever, since a message group
+// lives in one queue; others may get more queues, never fewer.
 type PutTopicRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Type; default NORMAL.
 	Type TopicType `protobuf:"varint,2,opt,name=type,proto3,enum=perigee.controller.v1.TopicType" json:"type,omitempty"`
-	// Total number of queues over all shards; default 8.
+	// Total number of queues over all shards, at most 4096; default 8. They are spread over the shards
+	// that exist: each gets one before any gets two.
 	Queues int32 `protobuf:"varint,3,opt,name=queues,proto3" json:"queues,omitempty"`
 	// Flush policy.
 	Flush FlushPolicy `protobuf:"varint,4,opt,name=flush,proto3,enum=perigee.controller.v1.FlushPolicy" json:"flush,omitempty"`
@@ -1641,9 +1678,9 @@ type PutGroupRequest struct {
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Ordered delivery.
 	Ordered *bool `protobuf:"varint,2,opt,name=ordered,proto3,oneof" json:"ordered,omitempty"`
-	// Deliveries before a message counts as dead.
+	// Deliveries before a message counts as dead, 1 to 10000.
 	MaxAttempts *int32 `protobuf:"varint,3,opt,name=max_attempts,json=maxAttempts,proto3,oneof" json:"max_attempts,omitempty"`
-	// Where it begins; only for a new group.
+	// Where it begins. It can't be changed later.
 	From StartFrom `protobuf:"varint,4,opt,name=from,proto3,enum=perigee.controller.v1.StartFrom" json:"from,omitempty"`
 	// For START_FROM_TIME, ms since 1970.
 	FromMs int64 `protobuf:"varint,5,opt,name=from_ms,json=fromMs,proto3" json:"from_ms,omitempty"`
@@ -1652,7 +1689,9 @@ type PutGroupRequest struct {
 	// What to do if it exists.
 	Mode PutMode `protobuf:"varint,7,opt,name=mode,proto3,enum=perigee.controller.v1.PutMode" json:"mode,omitempty"`
 	// Who asks, for the audit log.
-	Principal     string `protobuf:"bytes,8,opt,name=principal,proto3" json:"principal,omitempty"`
+	Principal string `protobuf:"bytes,8,opt,name=principal,proto3" json:"principal,omitempty"`
+	// Delays between the deliveries, ms, at most 64; as in Group.
+	BackoffMs     []int64 `protobuf:"varint,9,rep,packed,name=backoff_ms,json=backoffMs,proto3" json:"backoff_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1741,6 +1780,13 @@ func (x *PutGroupRequest) GetPrincipal() string {
 		return x.Principal
 	}
 	return ""
+}
+
+func (x *PutGroupRequest) GetBackoffMs() []int64 {
+	if x != nil {
+		return x.BackoffMs
+	}
+	return nil
 }
 
 // PutGroupResponse tells the group as it is now.
@@ -2037,7 +2083,7 @@ type StatusResponse struct {
 	Leader string `protobuf:"bytes,2,opt,name=leader,proto3" json:"leader,omitempty"`
 	// All shards.
 	Shards []*Shard `protobuf:"bytes,3,rep,name=shards,proto3" json:"shards,omitempty"`
-	// Ids of the shards whose master was heard from lately.
+	// Ids of the shards that are live.
 	LiveShards []uint32 `protobuf:"varint,4,rep,packed,name=live_shards,json=liveShards,proto3" json:"live_shards,omitempty"`
 	// Number of topics.
 	Topics uint32 `protobuf:"varint,5,opt,name=topics,proto3" json:"topics,omitempty"`
@@ -2175,7 +2221,7 @@ const file_perigee_controller_v1_controller_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x12\n" +
 	"\x04uuid\x18\x02 \x01(\fR\x04uuid\x12\x18\n" +
 	"\aaddress\x18\x03 \x01(\tR\aaddress\x12 \n" +
-	"\vincarnation\x18\x04 \x01(\x04R\vincarnation\"\x85\x02\n" +
+	"\vincarnation\x18\x04 \x01(\x04R\vincarnation\"\x99\x02\n" +
 	"\x05Shard\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -2185,7 +2231,8 @@ const file_perigee_controller_v1_controller_proto_rawDesc = "" +
 	"\vset_version\x18\x06 \x01(\x04R\n" +
 	"setVersion\x12:\n" +
 	"\breplicas\x18\a \x03(\v2\x1e.perigee.controller.v1.ReplicaR\breplicas\x12'\n" +
-	"\x0fapplied_version\x18\b \x01(\x04R\x0eappliedVersion\"-\n" +
+	"\x0fapplied_version\x18\b \x01(\x04R\x0eappliedVersion\x12\x12\n" +
+	"\x04live\x18\t \x01(\bR\x04live\"-\n" +
 	"\tHandleKey\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\fR\x03key\"\xa8\x02\n" +
@@ -2205,7 +2252,7 @@ const file_perigee_controller_v1_controller_proto_rawDesc = "" +
 	"\x05hello\x18\x01 \x01(\v2\x1c.perigee.controller.v1.HelloR\x05hello\x122\n" +
 	"\x05shard\x18\x02 \x01(\v2\x1c.perigee.controller.v1.ShardR\x05shard\x12 \n" +
 	"\vincarnation\x18\x03 \x01(\x04R\vincarnation\x12\x14\n" +
-	"\x05epoch\x18\x04 \x01(\x04R\x05epoch\"\xc5\x01\n" +
+	"\x05epoch\x18\x04 \x01(\x04R\x05epoch\"\xf9\x01\n" +
 	"\x0fBrokerHeartbeat\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x1d\n" +
 	"\n" +
@@ -2213,17 +2260,19 @@ const file_perigee_controller_v1_controller_proto_rawDesc = "" +
 	"\vincarnation\x18\x03 \x01(\x04R\vincarnation\x12\x14\n" +
 	"\x05epoch\x18\x04 \x01(\x04R\x05epoch\x12'\n" +
 	"\x0fapplied_version\x18\x05 \x01(\x04R\x0eappliedVersion\x12\x1c\n" +
-	"\tresigning\x18\x06 \x01(\bR\tresigning\"\xf5\x01\n" +
+	"\tresigning\x18\x06 \x01(\bR\tresigning\x122\n" +
+	"\x05hello\x18\a \x01(\v2\x1c.perigee.controller.v1.HelloR\x05hello\"\xf5\x01\n" +
 	"\vDefinitions\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x124\n" +
 	"\x06topics\x18\x02 \x03(\v2\x1c.perigee.controller.v1.TopicR\x06topics\x124\n" +
 	"\x06groups\x18\x03 \x03(\v2\x1c.perigee.controller.v1.GroupR\x06groups\x12%\n" +
 	"\x0edeleted_topics\x18\x04 \x03(\rR\rdeletedTopics\x12%\n" +
 	"\x0edeleted_groups\x18\x05 \x03(\rR\rdeletedGroups\x12\x12\n" +
-	"\x04full\x18\x06 \x01(\bR\x04full\"l\n" +
+	"\x04full\x18\x06 \x01(\bR\x04full\"\xa0\x01\n" +
 	"\fBrokerUpdate\x12D\n" +
 	"\vdefinitions\x18\x01 \x01(\v2\".perigee.controller.v1.DefinitionsR\vdefinitions\x12\x16\n" +
-	"\x06fenced\x18\x02 \x01(\bR\x06fenced\"\x7f\n" +
+	"\x06fenced\x18\x02 \x01(\bR\x06fenced\x122\n" +
+	"\x05hello\x18\x03 \x01(\v2\x1c.perigee.controller.v1.HelloR\x05hello\"\x7f\n" +
 	"\fWatchRequest\x122\n" +
 	"\x05hello\x18\x01 \x01(\v2\x1c.perigee.controller.v1.HelloR\x05hello\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12!\n" +
@@ -2244,7 +2293,7 @@ const file_perigee_controller_v1_controller_proto_rawDesc = "" +
 	"\x10PutTopicResponse\x122\n" +
 	"\x05topic\x18\x01 \x01(\v2\x1c.perigee.controller.v1.TopicR\x05topic\x12\x18\n" +
 	"\acreated\x18\x02 \x01(\bR\acreated\x12\x18\n" +
-	"\achanged\x18\x03 \x01(\bR\achanged\"\xdd\x02\n" +
+	"\achanged\x18\x03 \x01(\bR\achanged\"\xfc\x02\n" +
 	"\x0fPutGroupRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1d\n" +
 	"\aordered\x18\x02 \x01(\bH\x00R\aordered\x88\x01\x01\x12&\n" +
@@ -2254,7 +2303,9 @@ const file_perigee_controller_v1_controller_proto_rawDesc = "" +
 	"\n" +
 	"lite_topic\x18\x06 \x01(\tH\x02R\tliteTopic\x88\x01\x01\x122\n" +
 	"\x04mode\x18\a \x01(\x0e2\x1e.perigee.controller.v1.PutModeR\x04mode\x12\x1c\n" +
-	"\tprincipal\x18\b \x01(\tR\tprincipalB\n" +
+	"\tprincipal\x18\b \x01(\tR\tprincipal\x12\x1d\n" +
+	"\n" +
+	"backoff_ms\x18\t \x03(\x03R\tbackoffMsB\n" +
 	"\n" +
 	"\b_orderedB\x0f\n" +
 	"\r_max_attemptsB\r\n" +
@@ -2369,43 +2420,45 @@ var file_perigee_controller_v1_controller_proto_depIdxs = []int32{
 	5,  // 5: perigee.controller.v1.RegisterRequest.hello:type_name -> perigee.controller.v1.Hello
 	5,  // 6: perigee.controller.v1.RegisterResponse.hello:type_name -> perigee.controller.v1.Hello
 	10, // 7: perigee.controller.v1.RegisterResponse.shard:type_name -> perigee.controller.v1.Shard
-	7,  // 8: perigee.controller.v1.Definitions.topics:type_name -> perigee.controller.v1.Topic
-	8,  // 9: perigee.controller.v1.Definitions.groups:type_name -> perigee.controller.v1.Group
-	15, // 10: perigee.controller.v1.BrokerUpdate.definitions:type_name -> perigee.controller.v1.Definitions
-	5,  // 11: perigee.controller.v1.WatchRequest.hello:type_name -> perigee.controller.v1.Hello
-	5,  // 12: perigee.controller.v1.WatchUpdate.hello:type_name -> perigee.controller.v1.Hello
-	15, // 13: perigee.controller.v1.WatchUpdate.definitions:type_name -> perigee.controller.v1.Definitions
-	10, // 14: perigee.controller.v1.WatchUpdate.shards:type_name -> perigee.controller.v1.Shard
-	11, // 15: perigee.controller.v1.WatchUpdate.handle_keys:type_name -> perigee.controller.v1.HandleKey
-	0,  // 16: perigee.controller.v1.PutTopicRequest.type:type_name -> perigee.controller.v1.TopicType
-	1,  // 17: perigee.controller.v1.PutTopicRequest.flush:type_name -> perigee.controller.v1.FlushPolicy
-	3,  // 18: perigee.controller.v1.PutTopicRequest.mode:type_name -> perigee.controller.v1.PutMode
-	7,  // 19: perigee.controller.v1.PutTopicResponse.topic:type_name -> perigee.controller.v1.Topic
-	2,  // 20: perigee.controller.v1.PutGroupRequest.from:type_name -> perigee.controller.v1.StartFrom
-	3,  // 21: perigee.controller.v1.PutGroupRequest.mode:type_name -> perigee.controller.v1.PutMode
-	8,  // 22: perigee.controller.v1.PutGroupResponse.group:type_name -> perigee.controller.v1.Group
-	10, // 23: perigee.controller.v1.StatusResponse.shards:type_name -> perigee.controller.v1.Shard
-	12, // 24: perigee.controller.v1.ControllerService.Register:input_type -> perigee.controller.v1.RegisterRequest
-	14, // 25: perigee.controller.v1.ControllerService.BrokerSession:input_type -> perigee.controller.v1.BrokerHeartbeat
-	17, // 26: perigee.controller.v1.ControllerService.Watch:input_type -> perigee.controller.v1.WatchRequest
-	19, // 27: perigee.controller.v1.ControllerService.PutTopic:input_type -> perigee.controller.v1.PutTopicRequest
-	21, // 28: perigee.controller.v1.ControllerService.PutGroup:input_type -> perigee.controller.v1.PutGroupRequest
-	23, // 29: perigee.controller.v1.ControllerService.DeleteTopic:input_type -> perigee.controller.v1.DeleteTopicRequest
-	25, // 30: perigee.controller.v1.ControllerService.DeleteGroup:input_type -> perigee.controller.v1.DeleteGroupRequest
-	27, // 31: perigee.controller.v1.ControllerService.Status:input_type -> perigee.controller.v1.StatusRequest
-	13, // 32: perigee.controller.v1.ControllerService.Register:output_type -> perigee.controller.v1.RegisterResponse
-	16, // 33: perigee.controller.v1.ControllerService.BrokerSession:output_type -> perigee.controller.v1.BrokerUpdate
-	18, // 34: perigee.controller.v1.ControllerService.Watch:output_type -> perigee.controller.v1.WatchUpdate
-	20, // 35: perigee.controller.v1.ControllerService.PutTopic:output_type -> perigee.controller.v1.PutTopicResponse
-	22, // 36: perigee.controller.v1.ControllerService.PutGroup:output_type -> perigee.controller.v1.PutGroupResponse
-	24, // 37: perigee.controller.v1.ControllerService.DeleteTopic:output_type -> perigee.controller.v1.DeleteTopicResponse
-	26, // 38: perigee.controller.v1.ControllerService.DeleteGroup:output_type -> perigee.controller.v1.DeleteGroupResponse
-	28, // 39: perigee.controller.v1.ControllerService.Status:output_type -> perigee.controller.v1.StatusResponse
-	32, // [32:40] is the sub-list for method output_type
-	24, // [24:32] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	5,  // 8: perigee.controller.v1.BrokerHeartbeat.hello:type_name -> perigee.controller.v1.Hello
+	7,  // 9: perigee.controller.v1.Definitions.topics:type_name -> perigee.controller.v1.Topic
+	8,  // 10: perigee.controller.v1.Definitions.groups:type_name -> perigee.controller.v1.Group
+	15, // 11: perigee.controller.v1.BrokerUpdate.definitions:type_name -> perigee.controller.v1.Definitions
+	5,  // 12: perigee.controller.v1.BrokerUpdate.hello:type_name -> perigee.controller.v1.Hello
+	5,  // 13: perigee.controller.v1.WatchRequest.hello:type_name -> perigee.controller.v1.Hello
+	5,  // 14: perigee.controller.v1.WatchUpdate.hello:type_name -> perigee.controller.v1.Hello
+	15, // 15: perigee.controller.v1.WatchUpdate.definitions:type_name -> perigee.controller.v1.Definitions
+	10, // 16: perigee.controller.v1.WatchUpdate.shards:type_name -> perigee.controller.v1.Shard
+	11, // 17: perigee.controller.v1.WatchUpdate.handle_keys:type_name -> perigee.controller.v1.HandleKey
+	0,  // 18: perigee.controller.v1.PutTopicRequest.type:type_name -> perigee.controller.v1.TopicType
+	1,  // 19: perigee.controller.v1.PutTopicRequest.flush:type_name -> perigee.controller.v1.FlushPolicy
+	3,  // 20: perigee.controller.v1.PutTopicRequest.mode:type_name -> perigee.controller.v1.PutMode
+	7,  // 21: perigee.controller.v1.PutTopicResponse.topic:type_name -> perigee.controller.v1.Topic
+	2,  // 22: perigee.controller.v1.PutGroupRequest.from:type_name -> perigee.controller.v1.StartFrom
+	3,  // 23: perigee.controller.v1.PutGroupRequest.mode:type_name -> perigee.controller.v1.PutMode
+	8,  // 24: perigee.controller.v1.PutGroupResponse.group:type_name -> perigee.controller.v1.Group
+	10, // 25: perigee.controller.v1.StatusResponse.shards:type_name -> perigee.controller.v1.Shard
+	12, // 26: perigee.controller.v1.ControllerService.Register:input_type -> perigee.controller.v1.RegisterRequest
+	14, // 27: perigee.controller.v1.ControllerService.BrokerSession:input_type -> perigee.controller.v1.BrokerHeartbeat
+	17, // 28: perigee.controller.v1.ControllerService.Watch:input_type -> perigee.controller.v1.WatchRequest
+	19, // 29: perigee.controller.v1.ControllerService.PutTopic:input_type -> perigee.controller.v1.PutTopicRequest
+	21, // 30: perigee.controller.v1.ControllerService.PutGroup:input_type -> perigee.controller.v1.PutGroupRequest
+	23, // 31: perigee.controller.v1.ControllerService.DeleteTopic:input_type -> perigee.controller.v1.DeleteTopicRequest
+	25, // 32: perigee.controller.v1.ControllerService.DeleteGroup:input_type -> perigee.controller.v1.DeleteGroupRequest
+	27, // 33: perigee.controller.v1.ControllerService.Status:input_type -> perigee.controller.v1.StatusRequest
+	13, // 34: perigee.controller.v1.ControllerService.Register:output_type -> perigee.controller.v1.RegisterResponse
+	16, // 35: perigee.controller.v1.ControllerService.BrokerSession:output_type -> perigee.controller.v1.BrokerUpdate
+	18, // 36: perigee.controller.v1.ControllerService.Watch:output_type -> perigee.controller.v1.WatchUpdate
+	20, // 37: perigee.controller.v1.ControllerService.PutTopic:output_type -> perigee.controller.v1.PutTopicResponse
+	22, // 38: perigee.controller.v1.ControllerService.PutGroup:output_type -> perigee.controller.v1.PutGroupResponse
+	24, // 39: perigee.controller.v1.ControllerService.DeleteTopic:output_type -> perigee.controller.v1.DeleteTopicResponse
+	26, // 40: perigee.controller.v1.ControllerService.DeleteGroup:output_type -> perigee.controller.v1.DeleteGroupResponse
+	28, // 41: perigee.controller.v1.ControllerService.Status:output_type -> perigee.controller.v1.StatusResponse
+	34, // [34:42] is the sub-list for method output_type
+	26, // [26:34] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_perigee_controller_v1_controller_proto_init() }

@@ -43,13 +43,21 @@ type ControllerServiceClient interface {
 	// answer names its shard, its incarnation and, if it may lead, its epoch.
 	Register(ctx context.Context, in *RegisterRequest, opts ...grpc.CallOption) (*RegisterResponse, error)
 	// BrokerSession keeps a registered broker alive and carries the definitions to it. The broker
-	// sends a Heartbeat at once and then every second or after each applied change.
+	// sends a BrokerHeartbeat at once and then every second and after each applied change. A stream
+	// that breaks is opened again without a new Register: the incarnation goes on. The first update
+	// holds all definitions that concern the shard, the following ones what changed.
 	BrokerSession(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[BrokerHeartbeat, BrokerUpdate], error)
-	// Watch streams the routing table: first a snapshot, then changes.
+	// Watch streams the routing table: first a snapshot, then changes. After a start of the controller
+	// the snapshot waits until the brokers have reported, for some seconds at most: whoever has an
+	// older table keeps it until then. A watcher that is too slow gets a new snapshot.
 	Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchUpdate], error)
 	// PutTopic creates or changes a topic. It answers when every broker that serves it has logged it.
+	// When the deadline comes first the answer is UNAVAILABLE with the names of the brokers that are
+	// missing; the change stays, and reaches them when they are back. PUT_MODE_ENSURE does not wait
+	// for brokers that are not heard from.
 	PutTopic(ctx context.Context, in *PutTopicRequest, opts ...grpc.CallOption) (*PutTopicResponse, error)
-	// PutGroup creates or changes a consumer group. It answers when every broker has logged it.
+	// PutGroup creates or changes a consumer group. It answers when every broker that is heard from
+	// has logged it.
 	PutGroup(ctx context.Context, in *PutGroupRequest, opts ...grpc.CallOption) (*PutGroupResponse, error)
 	// DeleteTopic deletes a topic with all its messages for good.
 	DeleteTopic(ctx context.Context, in *DeleteTopicRequest, opts ...grpc.CallOption) (*DeleteTopicResponse, error)
@@ -170,13 +178,21 @@ type ControllerServiceServer interface {
 	// answer names its shard, its incarnation and, if it may lead, its epoch.
 	Register(context.Context, *RegisterRequest) (*RegisterResponse, error)
 	// BrokerSession keeps a registered broker alive and carries the definitions to it. The broker
-	// sends a Heartbeat at once and then every second or after each applied change.
+	// sends a BrokerHeartbeat at once and then every second and after each applied change. A stream
+	// that breaks is opened again without a new Register: the incarnation goes on. The first update
+	// holds all definitions that concern the shard, the following ones what changed.
 	BrokerSession(grpc.BidiStreamingServer[BrokerHeartbeat, BrokerUpdate]) error
-	// Watch streams the routing table: first a snapshot, then changes.
+	// Watch streams the routing table: first a snapshot, then changes. After a start of the controller
+	// the snapshot waits until the brokers have reported, for some seconds at most: whoever has an
+	// older table keeps it until then. A watcher that is too slow gets a new snapshot.
 	Watch(*WatchRequest, grpc.ServerStreamingServer[WatchUpdate]) error
 	// PutTopic creates or changes a topic. It answers when every broker that serves it has logged it.
+	// When the deadline comes first the answer is UNAVAILABLE with the names of the brokers that are
+	// missing; the change stays, and reaches them when they are back. PUT_MODE_ENSURE does not wait
+	// for brokers that are not heard from.
 	PutTopic(context.Context, *PutTopicRequest) (*PutTopicResponse, error)
-	// PutGroup creates or changes a consumer group. It answers when every broker has logged it.
+	// PutGroup creates or changes a consumer group. It answers when every broker that is heard from
+	// has logged it.
 	PutGroup(context.Context, *PutGroupRequest) (*PutGroupResponse, error)
 	// DeleteTopic deletes a topic with all its messages for good.
 	DeleteTopic(context.Context, *DeleteTopicRequest) (*DeleteTopicResponse, error)

@@ -1,0 +1,134 @@
+// Package rpc is how failures cross the internal gRPC services: the only table between mqerr kinds
+// and gRPC codes, and the interceptors that apply it on both sides.
+//
+// A server's handlers return plain errors; its interceptor sends them as a status with an
+// ErrorDetail that holds the exact kind. The client's interceptor turns the status back, so that a
+// remote failure branches like a local one. An Internal error loses its text on the wire: the server
+// has logged it.
+package rpc
+
+import (
+	"context"
+	"errors"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	controllerv1 "github.com/perigee-mq/perigee/api/perigee/controller/v1"
+	"github.com/perigee-mq/perigee/internal/mqerr"
+)
+
+// kindCodes has the gRPC code of every kind. Kinds that share a code are told apart by the detail.
+var kindCodes = map[mqerr.Kind]codes.Code{
+	mqerr.Internal:          codes.Internal,
+	mqerr.Invalid:           codes.InvalidArgument,
+	mqerr.TopicNotFound:     codes.NotFound,
+	mqerr.GroupNotFound:     codes.NotFound,
+	mqerr.NotFound:          codes.NotFound,
+	mqerr.HandleInvalid:     codes.InvalidArgument,
+	mqerr.Exists:            codes.AlreadyExists,
+	mqerr.NotLeader:         codes.FailedPrecondition,
+	mqerr.Fenced:            codes.FailedPrecondition,
+	mqerr.Draining:          codes.Unavailable,
+	mqerr.NotEnoughReplicas: codes.Unavailable,
+	mqerr.DiskFull:          codes.ResourceExhausted,
+	mqerr.Exhausted:         codes.ResourceExhausted,
+	mqerr.Unavailable:       codes.Unavailable,
+	mqerr.UnknownOutcome:    codes.Aborted,
+	mqerr.Timeout:           codes.DeadlineExceeded,
+	mqerr.Cancelled:         codes.Canceled,
+	mqerr.Corrupt:           codes.DataLoss,
+	mqerr.Unsupported:       codes.Unimplemented,
+	mqerr.Denied:            codes.PermissionDenied,
+}
+
+// bareKinds says what a status without a detail means: it comes from gRPC itself, not from a handler
+// of ours. A deadline that passed on the way leaves the outcome open.
+var bareKinds = map[codes.Code]mqerr.Kind{
+	codes.Canceled:           mqerr.Cancelled,
+	codes.InvalidArgument:    mqerr.Invalid,
+	codes.DeadlineExceeded:   mqerr.UnknownOutcome,
+	codes.NotFound:           mqerr.NotFound,
+	codes.AlreadyExists:      mqerr.Exists,
+	codes.PermissionDenied:   mqerr.Denied,
+	codes.ResourceExhausted:  mqerr.Exhausted,
+	codes.FailedPrecondition: mqerr.Invalid,
+	codes.Aborted:            mqerr.UnknownOutcome,
+	codes.OutOfRange:         mqerr.Invalid,
+	codes.Unimplemented:      mqerr.Unsupported,
+	codes.Unavailable:        mqerr.Unavailable,
+	codes.DataLoss:           mqerr.Corrupt,
+	codes.Unauthenticated:    mqerr.Denied,
+}
+
+// Code returns the gRPC code of a kind.
+func Code(k mqerr.Kind) codes.Code {
+	if c, ok := kindCodes[k]; ok {
+		return c
+	}
+	return codes.Internal
+}
+
+// ToStatus turns an error of a handler into a gRPC status error with an ErrorDetail. A status error
+// passes as it is; nil stays nil. A bare context error keeps its meaning.
+func ToStatus(err error) error {
+	if err == nil {
+		return nil
+	}
+	var e *mqerr.Error
+	if !errors.As(err, &e) {
+		switch {
+		case errors.Is(err, context.Canceled):
+			return withKind(mqerr.Cancelled, "cancelled")
+		case errors.Is(err, context.DeadlineExceeded):
+			return withKind(mqerr.UnknownOutcome, "the deadline passed")
+		}
+		if _, ok := status.FromError(err); ok {
+			return err
+		}
+	}
+	k := mqerr.KindOf(err)
+	if k == mqerr.Internal {
+		return withKind(k, "internal error; the server's log has the cause")
+	}
+	return withKind(k, err.Error())
+}
+
+func withKind(k mqerr.Kind, text string) error {
+	st, err := status.New(Code(k), text).WithDetails(&controllerv1.ErrorDetail{Kind: uint32(k)})
+	if err != nil {
+		return status.Error(Code(k), text)
+	}
+	return st.Err()
+}
+
+// FromStatus turns an error of a gRPC call into an *mqerr.Error with the kind that the server gave.
+// Errors that are no statuses pass as they are; nil stays nil. Unavailable without a detail means that
+// the connection failed: the call may have been delivered, so repeat only what may be repeated.
+func FromStatus(err error) error {
+	if err == nil {
+		return nil
+	}
+	var e *mqerr.Error
+	if errors.As(err, &e) {
+		return err
+	}
+	st, ok := status.FromError(err)
+	if !ok {
+		return err
+	}
+	for _, d := range st.Details() {
+		if detail, ok := d.(*controllerv1.ErrorDetail); ok {
+			return &mqerr.Error{Kind: knownKind(detail.GetKind()), Text: st.Message(), Cause: err}
+		}
+	}
+	return &mqerr.Error{Kind: bareKinds[st.Code()], Text: st.Message(), Cause: err}
+}
+
+// knownKind maps kinds that a newer release may send to Internal.
+func knownKind(n uint32) mqerr.Kind {
+	if n < uint32(len(mqerr.Kinds())) {
+		return mqerr.Kind(n)
+	}
+	return mqerr.Internal
+}

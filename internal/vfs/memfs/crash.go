@@ -1,0 +1,54 @@
+package memfs
+
+import (
+	"bytes"
+	"maps"
+	"math/rand/v2"
+	"slices"
+)
+
+// Crash returns the file system as found after power loss now; this one stays as it is. keep is the
+// chance, 0..1, of everything that was not synced: each sector, each length, each change of a name.
+// Equal generators give equal results.
+func (m *FS) Crash(rng *rand.Rand, keep float64) *FS {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	found := New()
+	maps.Copy(found.dirs, m.dirs)
+	found.usage = m.usage
+	names := maps.Clone(m.durable)
+	for _, c := range m.pending {
+		if rng.Float64() < keep {
+			c.apply(names)
+		}
+	}
+	copies := map[*node]*node{} // a file may be found under two names
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		n := names[name]
+		if copies[n] == nil {
+			copies[n] = n.crash(rng, keep)
+		}
+		found.live[name] = copies[n]
+	}
+	found.durable = maps.Clone(found.live)
+	return found
+}
+
+func (n *node) crash(rng *rand.Rand, keep float64) *node {
+	size := len(n.stable)
+	if len(n.live) != size && rng.Float64() < keep {
+		size = len(n.live)
+	}
+	g := newNode()
+	g.live = make([]byte, size)
+	copy(g.live, n.stable)
+	for _, s := range slices.Sorted(maps.Keys(n.dirty)) {
+		lo := s * sector
+		if rng.Float64() >= keep || lo >= min(size, len(n.live)) {
+			continue
+		}
+		copy(g.live[lo:min(lo+sector, size)], n.live[lo:])
+	}
+	g.stable = bytes.Clone(g.live)
+	return g
+}

@@ -1,7 +1,7 @@
 // Package cfg fills a command's settings from a file, the environment and flags.
 //
 // A command's settings are one struct whose fields carry their key (`koanf:"grpc-addr"`) and a line
-// of help (`help:"..."`); the values in it are the defaults. The key is the flag's name, the key of
+// of help (`help:"..."`), and perhaps a one-letter flag (`short:"o"`); the values in it are the defaults. The key is the flag's name, the key of
 // the YAML file, and, in upper case with PERIGEE_ before it and _ for -, the environment variable.
 // Later sources win: default, file, environment, flag. A key that nobody knows is an error.
 package cfg
@@ -29,6 +29,7 @@ const EnvPrefix = "PERIGEE_"
 // Field is one setting of a struct.
 type Field struct {
 	Key   string
+	Short string // one letter, "" for none
 	Help  string
 	value reflect.Value
 }
@@ -46,7 +47,7 @@ func fields(v reflect.Value) []Field {
 			continue
 		}
 		if key := f.Tag.Get("koanf"); key != "" {
-			out = append(out, Field{Key: key, Help: f.Tag.Get("help"), value: v.Field(i)})
+			out = append(out, Field{Key: key, Short: f.Tag.Get("short"), Help: f.Tag.Get("help"), value: v.Field(i)})
 		}
 	}
 	return out
@@ -57,19 +58,19 @@ func AddFlags(flags *pflag.FlagSet, into any) {
 	for _, f := range Fields(into) {
 		switch p := f.value.Addr().Interface().(type) {
 		case *string:
-			flags.String(f.Key, *p, f.Help)
+			flags.StringP(f.Key, f.Short, *p, f.Help)
 		case *bool:
-			flags.Bool(f.Key, *p, f.Help)
+			flags.BoolP(f.Key, f.Short, *p, f.Help)
 		case *int:
-			flags.Int(f.Key, *p, f.Help)
+			flags.IntP(f.Key, f.Short, *p, f.Help)
 		case *uint32:
-			flags.Uint32(f.Key, *p, f.Help)
+			flags.Uint32P(f.Key, f.Short, *p, f.Help)
 		case *time.Duration:
-			flags.Duration(f.Key, *p, f.Help)
+			flags.DurationP(f.Key, f.Short, *p, f.Help)
 		case *Bytes:
-			flags.String(f.Key, p.String(), f.Help)
+			flags.StringP(f.Key, f.Short, p.String(), f.Help)
 		case *[]string:
-			flags.StringSlice(f.Key, *p, f.Help)
+			flags.StringSliceP(f.Key, f.Short, *p, f.Help)
 		default:
 			panic(fmt.Sprintf("setting %s has a type without a flag: %T", f.Key, p))
 		}

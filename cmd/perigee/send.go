@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/time/rate"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	rmqv2 "github.com/perigee-mq/perigee/api/apache/rocketmq/v2"
+)
+
+// sendSettings are the settings of send.
+type sendSettings struct {
+	clientSettings `koanf:",squash"`
+	Tag            string   `koanf:"tag" help:"tag of the messages"`
+	Key            []string `koanf:"key" help:"key of the messages, may be given several times"`
+	Group          string   `koanf:"group" help:"message group of the messages: they stay in order"`
+	Property       []string `koanf:"property" help:"user property name=value, may be given several times"`
+	Count          int      `koanf:"count" help:"how many to send"`
+	Rate           int      `koanf:"rate" help:"messages per second, 0 for as fast as possible"`
+}
+
+func newSend() *cobra.Command {
+	s := &sendSettings{clientSettings: defaultClient(), Count: 1}
+	c := &cobra.Command{
+		Use: "send TOPIC [BODY|-]", Short: "Send messages; - reads the body from standard input",
+		Example: "  perigee send orders 'hello' --tag new --key order-1",
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) < 1 || len(args) > 2 {
+				return usageError("send needs a topic and a body\nusage: %s", c.UseLine())
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			body, err := bodyOf(c.InOrStdin(), args[1:])
+			if err != nil {
+				return err
+			}
+			return s.run(c.Context(), c.OutOrStdout(), args[0], body)
+		},
+	}
+	return withSettings(c, s)
+}
+
+func bodyOf(stdin io.Reader, args []string) ([]byte, error) {
+	if len(args) == 1 && args[0] != "-" {
+		return []byte(args[0]), nil
+	}
+	return io.ReadAll(stdin)
+}
+
+func (s *sendSettings) run(ctx context.Context, w io.Writer, topic string, body []byte) error {
+	props, err := pairs(s.Property)
+	if err != nil {
+		return err
+	}
+	cl, err := s.client()
+	if err != nil {
+		return err
+	}
+	defer cl.conn.Close()
+	limit := rate.NewLimiter(rate.Inf, 1)
+	if s.Rate > 0 {
+		limit = rate.NewLimiter(rate.Limit(s.Rate), 1)
+	}
+	for range s.Count {
+		if err := limit.Wait(ctx); err != nil {
+			return err
+		}
+		m := s.message(cl, topic, body, props)
+		entry, err := s.send(ctx, cl, m)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(w, "sent %s to %s, offset %d\n", entry.GetMessageId(), topic, entry.GetOffset())
+	}
+	return nil
+}
+
+func (s *sendSettings) message(cl *client, topic string, body []byte, props map[string]string) *rmqv2.Message {
+	sys := &rmqv2.SystemProperties{
+		MessageId: cl.ids.id(), Keys: s.Key, BodyEncoding: rmqv2.Encoding_IDENTITY, MessageType: rmqv2.MessageType_NORMAL, BornTimestamp: timestamppb.Now(),
+	}
+	if s.Tag != "" {
+		sys.Tag = &s.Tag
+	}
+	if s.Group != "" {
+		sys.MessageGroup, sys.MessageType = &s.Group, rmqv2.MessageType_FIFO
+	}
+	return &rmqv2.Message{Topic: &rmqv2.Resource{Name: topic}, UserProperties: props, SystemProperties: sys, Body: body}
+}
+
+func (s *sendSettings) send(ctx context.Context, cl *client, m *rmqv2.Message) (*rmqv2.SendResultEntry, error) {
+	ctx, cancel := context.WithTimeout(cl.header(ctx), s.Timeout)
+	defer cancel()
+	resp, err := cl.rpc.SendMessage(ctx, &rmqv2.SendMessageRequest{Messages: []*rmqv2.Message{m}})
+	if err != nil {
+		return nil, s.explain(err)
+	}
+	if err := good(resp.GetStatus()); err != nil {
+		return nil, err
+	}
+	if len(resp.GetEntries()) != 1 {
+		return nil, fmt.Errorf("%d results for one message", len(resp.GetEntries()))
+	}
+	return resp.GetEntries()[0], good(resp.GetEntries()[0].GetStatus())
+}
+
+// pairs reads name=value texts.
+func pairs(texts []string) (map[string]string, error) {
+	m := make(map[string]string, len(texts))
+	for _, t := range texts {
+		name, value, ok := cut(t)
+		if !ok {
+			return nil, usageError("--property %q: write name=value", t)
+		}
+		m[name] = value
+	}
+	return m, nil
+}
+
+func cut(t string) (name, value string, ok bool) {
+	for i := range len(t) {
+		if t[i] == '=' {
+			return t[:i], t[i+1:], i > 0
+		}
+	}
+	return "", "", false
+}
+
+// since prints how long ago a time was, in whole seconds.
+func since(t time.Time) string { return time.Since(t).Truncate(time.Second).String() }

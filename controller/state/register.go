@@ -1,0 +1,126 @@
+package state
+
+import (
+	"net"
+	"slices"
+
+	"github.com/perigee-mq/perigee/internal/mqerr"
+)
+
+// RegisterReplica begins an incarnation of a broker process: the command's index. The first replica
+// of a new shard founds it and is its SyncStateSet. A master that registers again has restarted, so
+// its mastership is over and the epoch with it (I1).
+type RegisterReplica struct {
+	Cluster string      `json:"cluster,omitempty"` // cluster of its data, empty for a new directory
+	Shard   string      `json:"shard"`
+	Replica ReplicaID   `json:"replica"`
+	UUID    UUID        `json:"uuid"`
+	Address string      `json:"address"`
+	Last    Incarnation `json:"last,omitempty"` // of its run before, as far as it knows
+	Clean   bool        `json:"clean,omitempty"`
+	LogEnd  int64       `json:"log_end,omitempty"`
+	// MaxEpoch is the highest epoch that the replica has seen. A higher one than the state's means
+	// that the controller has forgotten something.
+	MaxEpoch Epoch `json:"max_epoch,omitempty"`
+}
+
+func (RegisterReplica) op() string { return "register_replica" }
+
+// Validate refuses what no state could accept.
+func (c RegisterReplica) Validate() error {
+	if err := checkName("broker group", c.Shard, ShardNameMax); err != nil {
+		return err
+	}
+	if c.Replica == 0 {
+		return mqerr.New(mqerr.Invalid, "broker group %q: the id of a replica is at least 1", c.Shard)
+	}
+	if c.UUID == (UUID{}) {
+		return mqerr.New(mqerr.Invalid, "broker group %q: replica %d names no data directory", c.Shard, c.Replica)
+	}
+	if _, _, err := net.SplitHostPort(c.Address); err != nil || len(c.Address) > 300 {
+		return mqerr.New(mqerr.Invalid, "broker group %q: the address %q of replica %d is not host:port", c.Shard, c.Address, c.Replica)
+	}
+	return nil
+}
+
+func (c RegisterReplica) apply(s *State, index Version) (Result, []Event) {
+	if err := c.Validate(); err != nil {
+		return Result{Err: err}, nil
+	}
+	if s.cluster == "" {
+		return refuse(mqerr.Unavailable, "the cluster is not set up yet")
+	}
+	if c.Cluster != "" && c.Cluster != s.cluster {
+		return refuse(mqerr.Denied, "the data of replica %d of broker group %q belongs to cluster %s, this controller to %s: start it with its own controller, or with an empty data directory", c.Replica, c.Shard, c.Cluster, s.cluster)
+	}
+	h := s.ShardNamed(c.Shard)
+	if err := c.checkIdentity(s, h); err != nil {
+		return Result{Err: err}, nil
+	}
+	if h == nil {
+		return c.found(s, index)
+	}
+	next := h.clone()
+	r := next.Replica(c.Replica)
+	if r == nil {
+		if len(next.Replicas) >= ReplicasMax {
+			return refuse(mqerr.Exhausted, "broker group %q has %d replicas, the most that are allowed", c.Shard, ReplicasMax)
+		}
+		at, _ := slices.BinarySearchFunc(next.Replicas, c.Replica, func(r Replica, id ReplicaID) int { return int(r.ID) - int(id) })
+		next.Replicas = slices.Insert(next.Replicas, at, c.replica(index, false))
+		return s.put(next)
+	}
+	*r = c.replica(index, !c.Clean || c.Last != r.Incarnation)
+	if next.Master == c.Replica {
+		next.Master, next.MasterInc, next.Applied = 0, 0, 0
+		next.Epoch++
+		next.SetVersion++
+	}
+	return s.put(next)
+}
+
+// checkIdentity refuses a directory under a wrong identity, and a controller that is older than its brokers.
+func (c RegisterReplica) checkIdentity(s *State, h *Shard) error {
+	for _, other := range s.shards {
+		for _, r := range other.Replicas {
+			if r.UUID == c.UUID && (other != h || r.ID != c.Replica) {
+				return mqerr.New(mqerr.Exists, "this data directory is replica %d of broker group %q: it can't start as replica %d of %q", r.ID, other.Name, c.Replica, c.Shard)
+			}
+		}
+	}
+	var epoch Epoch
+	if h != nil {
+		epoch = h.Epoch
+		if r := h.Replica(c.Replica); r != nil {
+			if r.UUID != c.UUID {
+				return mqerr.New(mqerr.Exists, "replica %d of broker group %q has another data directory (%v): start it there; a new, empty directory needs a new id", c.Replica, c.Shard, r.UUID)
+			}
+			if c.Last > r.Incarnation {
+				return mqerr.New(mqerr.Fenced, "replica %d of broker group %q knows incarnation %d, the controller only %d: the controller's data is older than the broker's; restore a newer copy of it", c.Replica, c.Shard, c.Last, r.Incarnation)
+			}
+		}
+	}
+	if c.MaxEpoch > epoch {
+		return mqerr.New(mqerr.Fenced, "replica %d of broker group %q knows epoch %d, the controller only %d: the controller's data is older than the broker's; restore a newer copy of it", c.Replica, c.Shard, c.MaxEpoch, epoch)
+	}
+	return nil
+}
+
+func (c RegisterReplica) found(s *State, index Version) (Result, []Event) {
+	if len(s.shards) >= ShardsMax {
+		return refuse(mqerr.Exhausted, "broker group %q can't be added: there are %d, the most that are allowed", c.Shard, ShardsMax)
+	}
+	h := &Shard{
+		ID: s.nextShard, Name: c.Shard, MinISR: 1,
+		Set: []ReplicaID{c.Replica}, SetVersion: 1, Replicas: []Replica{c.replica(index, false)},
+	}
+	s.nextShard++
+	s.shardNames[h.Name] = h.ID
+	r, events := s.put(h)
+	r.Created = true
+	return r, events
+}
+
+func (c RegisterReplica) replica(index Version, unclean bool) Replica {
+	return Replica{ID: c.Replica, UUID: c.UUID, Address: c.Address, Incarnation: Incarnation(index), Unclean: unclean}
+}

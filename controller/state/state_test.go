@@ -1,0 +1,185 @@
+package state
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/perigee-mq/perigee/internal/mqerr"
+)
+
+const testRelease = "0.1.0-test"
+
+// The scenarios: every command is one step of a state, and prints its result, its events, and what
+// the state then knows of the thing concerned.
+func TestScenarios(t *testing.T) {
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		s := New()
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			out := step(t, &s, d)
+			if err := s.Check(); err != nil {
+				d.Fatalf(t, "invariant: %v", err)
+			}
+			return out
+		})
+	})
+}
+
+func step(t *testing.T, s **State, d *datadriven.TestData) string {
+	switch d.Cmd {
+	case "reload": // a snapshot and its restoration change nothing
+		var a, b bytes.Buffer
+		if err := (*s).WriteSnapshot(&a, testRelease); err != nil {
+			d.Fatalf(t, "%v", err)
+		}
+		text := a.String()
+		restored, err := ReadSnapshot(&a)
+		if err != nil {
+			d.Fatalf(t, "%v", err)
+		}
+		if err := restored.WriteSnapshot(&b, testRelease); err != nil || b.String() != text {
+			d.Fatalf(t, "restored state differs (%v):\n%s\n%s", err, text, b.String())
+		}
+		*s = restored
+		return "ok\n"
+	case "show":
+		var b strings.Builder
+		if err := (*s).WriteSnapshot(&b, testRelease); err != nil {
+			d.Fatalf(t, "%v", err)
+		}
+		return b.String()
+	}
+	cmd := commandOf(t, d)
+	encoded, err := EncodeCommand(cmd, testRelease)
+	if err != nil {
+		d.Fatalf(t, "%v", err)
+	}
+	if cmd, err = DecodeCommand(encoded); err != nil { // what is applied is what was stored
+		d.Fatalf(t, "%v", err)
+	}
+	r, events := (*s).Apply((*s).Version()+1, cmd)
+	return describe(r, events)
+}
+
+func commandOf(t *testing.T, d *datadriven.TestData) Command {
+	a := args{t, d}
+	switch d.Cmd {
+	case "init":
+		return Init{Cluster: a.str("cluster"), Key: Secret{byte(a.num("key"))}, NowMS: a.num("now")}
+	case "register":
+		return RegisterReplica{
+			Cluster: a.str("cluster"), Shard: a.str("shard"), Replica: ReplicaID(a.num("id")), UUID: UUID{byte(a.num("uuid"))},
+			Address: a.str("addr"), Last: Incarnation(a.num("last")), Clean: d.HasArg("clean"), MaxEpoch: Epoch(a.num("max-epoch")),
+		}
+	case "elect":
+		return Elect{Shard: ShardID(a.num("shard")), Epoch: Epoch(a.num("epoch")), Winner: ReplicaID(a.num("winner")), Inc: Incarnation(a.num("inc"))}
+	case "resign":
+		return Resign{Shard: ShardID(a.num("shard")), Epoch: Epoch(a.num("epoch")), Replica: ReplicaID(a.num("id")), Inc: Incarnation(a.num("inc"))}
+	case "applied":
+		return SetApplied{Shard: ShardID(a.num("shard")), Epoch: Epoch(a.num("epoch")), Replica: ReplicaID(a.num("id")), Inc: Incarnation(a.num("inc")), Applied: Version(a.num("to"))}
+	case "alter-s":
+		c := AlterS{Shard: ShardID(a.num("shard")), Epoch: Epoch(a.num("epoch")), Master: Member{ReplicaID(a.num("id")), Incarnation(a.num("inc"))}, SetVersion: uint64(a.num("v"))}
+		for _, m := range strings.Fields(strings.ReplaceAll(d.Input, ",", " ")) {
+			var id, inc int
+			if _, err := fmt.Sscanf(m, "%d@%d", &id, &inc); err != nil {
+				d.Fatalf(t, "%v", err)
+			}
+			c.Set = append(c.Set, Member{ReplicaID(id), Incarnation(inc)})
+		}
+		return c
+	case "put-topic":
+		return PutTopic{
+			Name: a.name(), Type: TopicType(max(slices.Index(typeNames[:], a.str("type")), 0)), Queues: int(a.num("queues")),
+			Flush: Flush(a.num("flush")), Mode: Mode(a.num("mode")), NowMS: a.num("now"),
+		}
+	case "put-group":
+		c := PutGroup{Name: a.name(), From: From(a.num("from")), FromMS: a.num("from-ms"), Mode: Mode(a.num("mode")), NowMS: a.num("now")}
+		if d.HasArg("ordered") {
+			v := a.str("ordered") == "true"
+			c.Ordered = &v
+		}
+		if d.HasArg("attempts") {
+			v := int(a.num("attempts"))
+			c.MaxAttempts = &v
+		}
+		if d.HasArg("lite") {
+			v := a.str("lite")
+			c.LiteTopic = &v
+		}
+		return c
+	case "delete-topic":
+		return DeleteTopic{Name: a.name()}
+	case "delete-group":
+		return DeleteGroup{Name: a.name()}
+	case "rotate-key":
+		return RotateKey{Key: Secret{byte(a.num("key"))}, NowMS: a.num("now")}
+	case "use-key":
+		return UseKey{ID: uint8(a.num("id"))}
+	}
+	d.Fatalf(t, "unknown command %q", d.Cmd)
+	return nil
+}
+
+type args struct {
+	t *testing.T
+	d *datadriven.TestData
+}
+
+func (a args) str(key string) string {
+	var v string
+	a.d.MaybeScanArgs(a.t, key, &v)
+	return v
+}
+
+func (a args) num(key string) int64 {
+	var v int64
+	a.d.MaybeScanArgs(a.t, key, &v)
+	return v
+}
+
+// name is the first line of the input, so that any character can be in it.
+func (a args) name() string { return strings.TrimSpace(a.d.Input) }
+
+func describe(r Result, events []Event) string {
+	var b strings.Builder
+	if r.Err != nil {
+		fmt.Fprintf(&b, "%v: %v\n", mqerr.KindOf(r.Err), r.Err)
+	} else {
+		fmt.Fprintf(&b, "ok%s%s\n", when(r.Created, " created"), when(r.Changed, " changed"))
+	}
+	for _, e := range events {
+		switch e := e.(type) {
+		case TopicPut:
+			fmt.Fprintf(&b, "topic %d v%d %v %v flush=%d\n", e.Topic.ID, e.Topic.Version, e.Topic.Type, e.Topic.Placements, e.Topic.Flush)
+		case TopicDeleted:
+			fmt.Fprintf(&b, "topic %d deleted v%d\n", e.Topic.ID, e.Version)
+		case GroupPut:
+			g := e.Group
+			fmt.Fprintf(&b, "group %d v%d ordered=%v attempts=%d from=%d/%d lite=%q\n", g.ID, g.Version, g.Ordered, g.MaxAttempts, g.From, g.FromMS, g.LiteTopic)
+		case GroupDeleted:
+			fmt.Fprintf(&b, "group %d deleted v%d\n", e.Group.ID, e.Version)
+		case ShardChanged:
+			h := e.Shard
+			fmt.Fprintf(&b, "shard %d epoch=%d master=%d/%d set=%v v=%d elr=%v applied=%d%s\n", h.ID, h.Epoch, h.Master, h.MasterInc, h.Set, h.SetVersion, h.ELR, h.Applied, when(e.Progress, " progress"))
+			for _, r := range h.Replicas {
+				fmt.Fprintf(&b, "  replica %d inc=%d %s%s\n", r.ID, r.Incarnation, r.Address, when(r.Unclean, " unclean"))
+			}
+		case KeysChanged:
+			for _, k := range e.Keys {
+				fmt.Fprintf(&b, "key %d %s %x\n", k.ID, k.Role, k.Secret[:1])
+			}
+		}
+	}
+	return b.String()
+}
+
+func when(is bool, s string) string {
+	if is {
+		return s
+	}
+	return ""
+}

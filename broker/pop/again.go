@@ -1,0 +1,117 @@
+package pop
+
+import (
+	"bytes"
+	"encoding/binary"
+
+	"github.com/perigee-mq/perigee/store/record"
+)
+
+// triesMax is how many leases with an attempt id are remembered for one client.
+const triesMax = 64
+
+// Leased is one message of a lease.
+type Leased struct {
+	Queue   record.QueueID
+	Offset  record.QueueOffset
+	Lease   record.Pos
+	Attempt uint16
+}
+
+// try is a lease with an attempt id: what to answer when the same receive comes again.
+type try struct {
+	topic record.TopicID
+	group record.GroupID
+	lease record.Pos
+	id    int    // length of the attempt id
+	data  []byte // the attempt id, then runs of offsets: uvarint queue, first offset, count
+}
+
+// Again returns what is left of the lease that a client's receive with this attempt id made: messages
+// that are not done and whose lease has neither ended nor was given back or suspended. Nothing if no
+// such lease is remembered; then the receive is a new one.
+func (t *Table) Again(now int64, num record.ClientNum, topic record.TopicID, group record.GroupID, attemptID []byte) []Leased {
+	c := t.clients.byNum[num]
+	if c == nil || len(attemptID) == 0 {
+		return nil
+	}
+	for i := len(c.tries) - 1; i >= 0; i-- {
+		y := &c.tries[i]
+		if y.topic != topic || y.group != group || !bytes.Equal(y.data[:y.id], attemptID) {
+			continue
+		}
+		var left []Leased
+		t.eachLeft(y, func(s spot) bool {
+			if s.page.ready>>s.bit&1 == 0 && !s.node.is(kept|waits) && t.deadline(s.node) > now {
+				left = append(left, Leased{s.queue.key.Queue, record.QueueOffset(s.offset()), y.lease, s.node.attempt()})
+			}
+			return true
+		})
+		return left
+	}
+	return nil
+}
+
+// remember notes a lease with an attempt id, and forgets the client's oldest ones of which nothing is
+// left, or one more if they are too many.
+func (t *Table) remember(c *client, pos record.Pos, ck *record.PopCk) {
+	n := 0
+	for n < len(c.tries) && !t.left(&c.tries[n]) {
+		n++
+	}
+	if len(c.tries)-n == triesMax {
+		n++
+	}
+	rest := copy(c.tries, c.tries[n:])
+	clear(c.tries[rest:])
+	y := try{topic: ck.Topic, group: ck.Group, lease: pos, id: len(ck.AttemptID)}
+	y.data = append(make([]byte, 0, len(ck.AttemptID)+16), ck.AttemptID...)
+	for i := range ck.Sections {
+		y.data = appendRuns(y.data, &ck.Sections[i])
+	}
+	c.tries = append(c.tries[:rest], y)
+}
+
+func appendRuns(dst []byte, sec *record.PopSection) []byte {
+	for i := 0; i < len(sec.Items); {
+		j := i + 1
+		for j < len(sec.Items) && sec.Items[j].Offset == sec.Items[j-1].Offset+1 && (sec.Items[j].Attempt == 0) == (sec.Items[i].Attempt == 0) {
+			j++
+		}
+		if sec.Items[i].Attempt != 0 {
+			dst = binary.AppendUvarint(dst, uint64(uint32(sec.Queue)))
+			dst = binary.AppendUvarint(dst, uint64(sec.Items[i].Offset))
+			dst = binary.AppendUvarint(dst, uint64(j-i))
+		}
+		i = j
+	}
+	return dst
+}
+
+// left reports whether some message still has the lease.
+func (t *Table) left(y *try) bool {
+	any := false
+	t.eachLeft(y, func(spot) bool {
+		any = true
+		return false
+	})
+	return any
+}
+
+// eachLeft calls fn for the un-done messages whose latest lease is y's, while it returns true.
+func (t *Table) eachLeft(y *try, fn func(spot) bool) {
+	r := reader{b: y.data[y.id:]}
+	for len(r.b) > 0 {
+		queue, first, n := r.uvarint(), int64(r.uvarint()), int64(r.uvarint())
+		q := t.byKey[Key{y.group, y.topic, record.QueueID(queue)}]
+		if q == nil {
+			continue
+		}
+		at := cursor{t: t, q: q}
+		for off := first; off < first+n; off++ {
+			if s, ok := at.find(off); ok && s.node.lease() == y.lease && !fn(s) {
+				return
+			}
+		}
+	}
+}

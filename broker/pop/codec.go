@@ -1,0 +1,117 @@
+package pop
+
+import (
+	"cmp"
+	"encoding/binary"
+	"slices"
+
+	"github.com/perigee-mq/perigee/store/record"
+)
+
+// stateVersion is the version of the encoded state. Equal states have equal bytes:
+//
+//	u8       version
+//	uvarint  next client number to try
+//	uvarint  number of clients, then each, by number:
+//	           uvarint number; bytes name, empty if the session has ended; uvarint ended, ms
+//	           uvarint number of remembered leases, then each, oldest first:
+//	             uvarint topic, group, lease/8; bytes attempt id; bytes runs (see try)
+//	uvarint  number of queues, then each, by group, topic, queue:
+//	           uvarint group, topic, queue, next, number of pages, then each, in order:
+//	             uvarint page number minus that of the page before (from -1)
+//	             u64 un-done offsets, little-endian; then the longest runs of un-done ones that are alike:
+//	               uvarint count, attempt, flags, client
+//	               varint  lease/8, until: each minus the one before in the queue
+//
+// "bytes" is a uvarint length and the bytes.
+const stateVersion = 1
+
+// Encode appends the state to dst.
+func (t *Table) Encode(dst []byte) []byte {
+	dst = append(dst, stateVersion)
+	dst = binary.AppendUvarint(dst, uint64(t.clients.next))
+	dst = binary.AppendUvarint(dst, uint64(len(t.clients.byNum)))
+	for _, c := range t.clients.sorted() {
+		dst = c.encode(dst)
+	}
+	all := make([]*queue, 0, len(t.byKey))
+	for _, q := range t.byKey {
+		if q.recorded {
+			all = append(all, q)
+		}
+	}
+	slices.SortFunc(all, func(a, b *queue) int {
+		return cmp.Or(cmp.Compare(a.key.Group, b.key.Group), cmp.Compare(a.key.Topic, b.key.Topic), cmp.Compare(a.key.Queue, b.key.Queue))
+	})
+	dst = binary.AppendUvarint(dst, uint64(len(all)))
+	for _, q := range all {
+		dst = t.encodeQueue(dst, q)
+	}
+	return dst
+}
+
+func appendBytes[B ~string | ~[]byte](dst []byte, b B) []byte {
+	return append(binary.AppendUvarint(dst, uint64(len(b))), b...)
+}
+
+func (c *client) encode(dst []byte) []byte {
+	dst = binary.AppendUvarint(dst, uint64(c.num))
+	dst = appendBytes(dst, c.name)
+	dst = binary.AppendUvarint(dst, uint64(c.ended))
+	dst = binary.AppendUvarint(dst, uint64(len(c.tries)))
+	for i := range c.tries {
+		y := &c.tries[i]
+		dst = binary.AppendUvarint(dst, uint64(y.topic))
+		dst = binary.AppendUvarint(dst, uint64(y.group))
+		dst = binary.AppendUvarint(dst, uint64(y.lease)>>3)
+		dst = appendBytes(dst, y.data[:y.id])
+		dst = appendBytes(dst, y.data[y.id:])
+	}
+	return dst
+}
+
+// alike is what a run of messages has in common.
+type alike struct {
+	lease   int64 // position / 8
+	until   int64
+	client  record.ClientNum
+	attempt uint16
+	flags   flags
+}
+
+func (n *node) alike() alike {
+	return alike{int64(n.lease()) >> 3, n.until(), n.client, n.attempt(), flags(n.a[0]) & kept}
+}
+
+func (t *Table) encodeQueue(dst []byte, q *queue) []byte {
+	dst = binary.AppendUvarint(dst, uint64(q.key.Group))
+	dst = binary.AppendUvarint(dst, uint64(q.key.Topic))
+	dst = binary.AppendUvarint(dst, uint64(uint32(q.key.Queue)))
+	dst = binary.AppendUvarint(dst, uint64(q.next))
+	pages := 0
+	t.eachPage(q, func(*page) { pages++ })
+	dst = binary.AppendUvarint(dst, uint64(pages))
+	no := int64(-1)
+	var last alike
+	t.eachPage(q, func(p *page) {
+		dst = binary.AppendUvarint(dst, uint64(p.no-no))
+		dst = binary.LittleEndian.AppendUint64(dst, p.live)
+		no = p.no
+		for set := p.live; set != 0; {
+			run := t.spotIn(q, p, lowest(set)).node.alike()
+			n := 0
+			for set != 0 && t.spotIn(q, p, lowest(set)).node.alike() == run {
+				set &= set - 1
+				n++
+			}
+			dst = binary.AppendUvarint(dst, uint64(n))
+			dst = binary.AppendUvarint(dst, uint64(run.attempt))
+			dst = binary.AppendUvarint(dst, uint64(run.flags))
+			dst = binary.AppendUvarint(dst, uint64(run.client))
+			dst = binary.AppendVarint(dst, run.lease-last.lease)
+			dst = binary.AppendVarint(dst, run.until-last.until)
+			last = run
+		}
+	})
+	return dst
+}

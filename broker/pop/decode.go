@@ -1,0 +1,264 @@
+package pop
+
+import (
+	"cmp"
+	"encoding/binary"
+	"math"
+	"math/bits"
+	"slices"
+
+	"github.com/perigee-mq/perigee/internal/mqerr"
+	"github.com/perigee-mq/perigee/store/record"
+)
+
+// Decode replaces the state with an encoded one. Nothing is ready until Advance. After an error the
+// table is as it was.
+func (t *Table) Decode(b []byte) error {
+	if len(b) == 0 {
+		return corrupt("in-flight table: no bytes")
+	}
+	if b[0] != stateVersion {
+		return mqerr.New(mqerr.Unsupported, "in-flight table of version %d, this release knows %d: start the release that wrote it", b[0], stateVersion)
+	}
+	d := decoder{reader: reader{b: b[1:]}, t: New(Options{Hold: t.hold})}
+	d.t.clients.next = record.ClientNum(d.upTo(math.MaxUint32))
+	last := int64(0)
+	for range d.uvarint() {
+		if last = d.client(last); d.bad != "" {
+			break
+		}
+	}
+	var key *Key
+	for range d.uvarint() {
+		if key = d.queue(key); d.bad != "" {
+			break
+		}
+	}
+	d.enter()
+	d.must(len(d.b) == 0, "bytes behind the end")
+	if d.bad != "" {
+		return corrupt("in-flight table: %s", d.bad)
+	}
+	*t = *d.t
+	return nil
+}
+
+// decoder fills a new table. Its methods return at the first fault.
+type decoder struct {
+	reader
+	t        *Table
+	sessions []uint32 // messages under session leases
+}
+
+// client reads one client; its number must be above last. It returns the number.
+func (d *decoder) client(last int64) int64 {
+	num := int64(d.upTo(math.MaxUint32))
+	name := d.bytes()
+	ended := int64(d.upTo(uint64(untilMax)))
+	d.must(num > last, "clients out of order")
+	d.must(d.t.clients.byName[string(name)] == nil, "client twice")
+	d.must(len(name) == 0 || ended == forever, "client with an ended session has a name")
+	if d.bad != "" {
+		return last
+	}
+	next := d.t.clients.next
+	c := d.t.define(record.ClientNum(num), string(name))
+	d.t.clients.next = next
+	if c.ended = ended; len(name) == 0 {
+		delete(d.t.clients.byName, "")
+	}
+	n := d.upTo(triesMax)
+	d.must(n == 0 || len(name) > 0, "client with an ended session has leases to repeat")
+	for range n {
+		y := try{
+			topic: record.TopicID(d.upTo(math.MaxUint32)),
+			group: record.GroupID(d.upTo(math.MaxUint32)),
+			lease: d.lease(),
+		}
+		id, runs := d.bytes(), d.bytes()
+		y.id = len(id)
+		y.data = append(append(make([]byte, 0, len(id)+len(runs)), id...), runs...)
+		d.must(y.id > 0, "attempt id without bytes")
+		d.runs(runs)
+		if d.bad != "" {
+			break
+		}
+		c.tries = append(c.tries, y)
+	}
+	return num
+}
+
+// runs checks the runs of a try: no lease has more messages than its bytes could carry.
+func (d *decoder) runs(b []byte) {
+	r := reader{b: b}
+	total := uint64(0)
+	for len(r.b) > 0 && r.bad == "" {
+		r.upTo(math.MaxUint32)
+		first := r.upTo(math.MaxInt64)
+		n := r.upTo(leaseMax)
+		total += n
+		r.must(n > 0 && total <= leaseMax && first <= math.MaxInt64-n, "run out of range")
+	}
+	d.must(r.bad == "", r.bad)
+}
+
+// lease reads a log position.
+func (d *decoder) lease() record.Pos { return record.Pos(d.upTo(uint64(posMax)>>3)) << 3 }
+
+// queue reads one queue; its key must be above last. It returns the key.
+func (d *decoder) queue(last *Key) *Key {
+	k := Key{
+		Group: record.GroupID(d.upTo(math.MaxUint32)),
+		Topic: record.TopicID(d.upTo(math.MaxUint32)),
+		Queue: record.QueueID(uint32(d.upTo(math.MaxUint32))),
+	}
+	next := int64(d.upTo(math.MaxInt64))
+	d.must(last == nil || last.before(k), "queues out of order")
+	if d.bad != "" {
+		return last
+	}
+	q := d.t.record(k, next)
+	no := int64(-1)
+	var run alike
+	for range d.uvarint() {
+		no += int64(d.upTo(uint64(math.MaxInt64>>6 - no)))
+		live := d.u64()
+		d.must(no >= 0 && live != 0 && no<<6|int64(63-bits.LeadingZeros64(live)) < next, "page out of range")
+		if d.bad != "" {
+			break
+		}
+		if p, id := d.t.makePage(q, no); p.live == 0 {
+			run = d.page(q, p, id, live, run)
+		} else {
+			d.must(false, "page twice")
+		}
+	}
+	return &k
+}
+
+// page reads the un-done messages of a page. It returns the last run.
+func (d *decoder) page(q *queue, p *page, id uint32, live uint64, run alike) alike {
+	for live != 0 {
+		n := d.upTo(64)
+		run.attempt = uint16(d.upTo(math.MaxUint16))
+		run.flags = flags(d.upTo(uint64(kept)))
+		run.client = record.ClientNum(d.upTo(math.MaxUint32))
+		run.lease += d.varint()
+		run.until += d.varint()
+		d.must(n > 0 && int(n) <= bits.OnesCount64(live), "run out of range")
+		d.must(run.attempt > 0 && run.lease >= 0 && run.lease <= int64(posMax)>>3 && run.until >= 0 && run.until <= untilMax, "lease out of range")
+		c := d.t.clients.byNum[run.client]
+		d.must(run.client == 0 || c != nil && run.flags == 0, "session lease out of place")
+		if d.bad != "" {
+			break
+		}
+		for ; n > 0; n-- {
+			d.message(d.t.add(q, p, id, lowest(live)), c, run)
+			live &= live - 1
+		}
+	}
+	return run
+}
+
+// message sets one un-done message; c is nil for a plain lease.
+func (d *decoder) message(s spot, c *client, run alike) {
+	d.t.reset(s.id)
+	s.node.setLease(record.Pos(run.lease) << 3)
+	s.node.setUntil(run.until, run.attempt)
+	if run.flags&kept != 0 {
+		s.node.set(kept | waits)
+		s.queue.waiting++
+	}
+	if c != nil {
+		s.node.client = c.num
+		d.sessions = append(d.sessions, s.id)
+	} else {
+		d.t.schedule(s.id, s.node, run.until)
+	}
+}
+
+// enter gives the session leases to their clients, in the order of the lists.
+func (d *decoder) enter() {
+	slices.SortFunc(d.sessions, func(a, b uint32) int { return cmp.Compare(d.t.node(a).until(), d.t.node(b).until()) })
+	for _, id := range d.sessions {
+		s := d.t.spotOf(id)
+		d.t.enter(d.t.clients.byNum[s.node.client], s, s.node.until(), 0)
+	}
+	for _, c := range d.t.clients.byNum {
+		d.must(c.name != "" || c.held > 0, "client that is gone and holds nothing")
+	}
+}
+
+func (k Key) before(o Key) bool {
+	if k.Group != o.Group {
+		return k.Group < o.Group
+	}
+	if k.Topic != o.Topic {
+		return k.Topic < o.Topic
+	}
+	return k.Queue < o.Queue
+}
+
+// reader reads numbers and bytes. After the first fault, which bad describes, it returns zeros.
+type reader struct {
+	b   []byte
+	bad string
+}
+
+func (r *reader) must(ok bool, what string) {
+	if !ok && r.bad == "" {
+		r.bad, r.b = what, nil
+	}
+}
+
+func (r *reader) uvarint() uint64 {
+	v, n := binary.Uvarint(r.b)
+	if n <= 0 {
+		r.must(false, "cut short")
+		return 0
+	}
+	r.b = r.b[n:]
+	return v
+}
+
+func (r *reader) varint() int64 {
+	v, n := binary.Varint(r.b)
+	if n <= 0 {
+		r.must(false, "cut short")
+		return 0
+	}
+	r.b = r.b[n:]
+	return v
+}
+
+// upTo reads a number of at most bound.
+func (r *reader) upTo(bound uint64) uint64 {
+	v := r.uvarint()
+	if v > bound {
+		r.must(false, "number out of range")
+		return 0
+	}
+	return v
+}
+
+func (r *reader) u64() uint64 {
+	if len(r.b) < 8 {
+		r.must(false, "cut short")
+		return 0
+	}
+	v := binary.LittleEndian.Uint64(r.b)
+	r.b = r.b[8:]
+	return v
+}
+
+// bytes returns a part of the input.
+func (r *reader) bytes() []byte {
+	n := r.uvarint()
+	if n > uint64(len(r.b)) {
+		r.must(false, "cut short")
+		return nil
+	}
+	v := r.b[:n:n]
+	r.b = r.b[n:]
+	return v
+}

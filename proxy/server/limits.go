@@ -11,7 +11,11 @@ type Limits struct {
 	BatchBytes      int           // bodies of one request together; default 4 MiB
 	Properties      int           // user properties of one message; default 128
 	PropertyBytes   int           // keys and values of user properties, tag and keys together; default 16 KiB
+	SystemBytes     int           // system properties of one message as sent; default 32 KiB
 	GroupNameBytes  int           // message group; default 63
+	DelayMax        time.Duration // from now to a delivery time; default 40 days
+	RecoveryMax     time.Duration // until the first check of a transaction; default 1 h
+	BrokerTimeout   time.Duration // of a call to a broker when the client set no deadline; default 5 s
 	InvisibleMin    time.Duration // of a receive; default 10 s
 	InvisibleMax    time.Duration // default 12 h
 	PollMin         time.Duration // default 5 s
@@ -35,8 +39,12 @@ func (l Limits) withDefaults() Limits {
 	def(&l.BatchBytes, 4<<20)
 	def(&l.Properties, 128)
 	def(&l.PropertyBytes, 16<<10)
+	def(&l.SystemBytes, 32<<10)
 	def(&l.GroupNameBytes, 63)
 	def(&l.ReceiveBatch, 32)
+	defD(&l.DelayMax, 40*24*time.Hour)
+	defD(&l.RecoveryMax, time.Hour)
+	defD(&l.BrokerTimeout, 5*time.Second)
 	defD(&l.InvisibleMin, 10*time.Second)
 	defD(&l.InvisibleMax, 12*time.Hour)
 	defD(&l.PollMin, 5*time.Second)

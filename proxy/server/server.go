@@ -6,6 +6,7 @@ package server
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/perigee-mq/perigee/internal/brokerapi"
@@ -46,7 +47,9 @@ type Options struct {
 // Server answers the public messaging service. It is stateless but for caches: any proxy can answer
 // any call.
 type Server struct {
-	o Options
+	o     Options
+	turns turns     // whose turn it is among the shards of a topic
+	sends sync.Pool // of *send
 }
 
 // New returns a server.

@@ -1,0 +1,60 @@
+package server
+
+import (
+	"sync/atomic"
+
+	"github.com/perigee-mq/perigee/internal/brokerapi"
+	"github.com/perigee-mq/perigee/internal/mqerr"
+	"github.com/perigee-mq/perigee/proxy/route"
+)
+
+// home is a broker that a send goes to.
+type home struct {
+	broker brokerapi.Broker
+	epoch  brokerapi.Epoch
+}
+
+// shard returns the broker of a shard that has a master.
+func (s *Server) shard(routes *route.Snapshot, id brokerapi.ShardID) (home, error) {
+	sh := routes.Shard(id)
+	if sh == nil || !sh.HasMaster {
+		return home{}, mqerr.New(mqerr.Unavailable, "broker group %s has no master now", shardName(sh, id))
+	}
+	b, epoch, err := s.o.Brokers.Broker(id)
+	if err != nil {
+		return home{}, err
+	}
+	return home{b, epoch}, nil
+}
+
+func shardName(sh *route.Shard, id brokerapi.ShardID) any {
+	if sh == nil {
+		return id
+	}
+	return sh.Name
+}
+
+// turns deals placements out one after the other, each as often as it has queues.
+type turns struct{ n atomic.Uint64 }
+
+// start returns the index of the placement whose turn it is.
+func (t *turns) start(topic *route.Topic) int {
+	i := int((t.n.Add(1) - 1) % uint64(topic.Queues))
+	for at, p := range topic.Placements {
+		if i < int(p.Queues) {
+			return at
+		}
+		i -= int(p.Queues)
+	}
+	return 0
+}
+
+// elsewhere reports whether a send that failed so may go to another shard: nothing was written, and
+// the reason lies with the shard.
+func elsewhere(err error) bool {
+	switch mqerr.KindOf(err) {
+	case mqerr.NotLeader, mqerr.Fenced, mqerr.Draining, mqerr.NotEnoughReplicas, mqerr.DiskFull, mqerr.Exhausted, mqerr.Unavailable:
+		return true
+	}
+	return false
+}

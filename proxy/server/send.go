@@ -1,0 +1,258 @@
+package server
+
+import (
+	"context"
+	"crypto/md5"
+	"time"
+
+	rmqv2 "github.com/perigee-mq/perigee/api/apache/rocketmq/v2"
+	"github.com/perigee-mq/perigee/internal/brokerapi"
+	"github.com/perigee-mq/perigee/internal/mqerr"
+	"github.com/perigee-mq/perigee/proxy/call"
+	"github.com/perigee-mq/perigee/proxy/route"
+	"github.com/perigee-mq/perigee/proxy/wire"
+)
+
+// send is one SendMessage call. Its message slices alias the request, so it lives until the broker
+// has answered; then it is used for another call.
+type send struct {
+	s      *Server
+	call   call.Unary
+	routes *route.Snapshot
+	topic  *route.Topic
+	req    wire.SendRequest
+	out    brokerapi.SendRequest
+	sys    []byte // system properties of all messages, rewritten
+	// at is the index of the placement asked now, left how many others may be asked if it surely did
+	// not store anything.
+	at, left int
+	done     func(*brokerapi.SendReply, error) // s.answered, made once
+}
+
+func (s *Server) newSend(c call.Unary) *send {
+	d, ok := s.sends.Get().(*send)
+	if !ok {
+		d = &send{s: s}
+		d.done = d.answered
+	}
+	d.call = c
+	return d
+}
+
+// SendMessage stores messages of one topic. The call is completed by the broker.
+func (s *Server) SendMessage(c call.Unary) {
+	if _, r := clientID(c); r.given() {
+		c.Reply(statusReply(r))
+		return
+	}
+	d := s.newSend(c)
+	if err := d.req.Decode(c.Request()); err != nil {
+		failDecode(c, err)
+		d.release()
+		return
+	}
+	now := s.o.Now()
+	if r := s.o.Limits.checkSend(&d.req, now); r.given() {
+		d.refuse(r)
+		return
+	}
+	d.routes = s.o.Routes.Load()
+	name := d.req.Messages[0].Topic.Name
+	if d.topic = d.routes.Topic(name); d.topic != nil {
+		d.start(now)
+		return
+	}
+	s.topicMissing(c, string(name), func(routes *route.Snapshot, t *route.Topic, err error) {
+		if err != nil {
+			d.refuse(s.outcome(RPCSendMessage, err))
+			return
+		}
+		d.routes, d.topic = routes, t
+		d.start(s.o.Now())
+	})
+}
+
+// topicMissing makes the topic if that is allowed and goes on with what came of it, maybe later on
+// another goroutine. A topic that is still missing is an error.
+func (s *Server) topicMissing(c call.Info, name string, then func(*route.Snapshot, *route.Topic, error)) {
+	missing := mqerr.New(mqerr.TopicNotFound, "topic %s does not exist", name)
+	if s.o.Creator == nil || derivedTopic([]byte(name)) {
+		then(nil, nil, missing)
+		return
+	}
+	go func() { // waits for the controller, which a transport's goroutine must not
+		ctx, cancel := context.WithDeadline(c.Context(), s.deadline(c))
+		defer cancel()
+		if err := s.o.Creator.EnsureTopic(ctx, name); err != nil {
+			then(nil, nil, err)
+			return
+		}
+		routes := s.o.Routes.Load()
+		if t := routes.Topic([]byte(name)); t != nil {
+			then(routes, t, nil)
+			return
+		}
+		then(nil, nil, missing)
+	}()
+}
+
+// deadline is until when a broker may take: the client's own deadline or, without one, a while.
+func (s *Server) deadline(c call.Info) time.Time {
+	if d, ok := c.Deadline(); ok {
+		return d
+	}
+	return s.o.Now().Add(s.o.Limits.BrokerTimeout)
+}
+
+// start checks the messages against their topic, completes them and hands them to a broker.
+func (d *send) start(now time.Time) {
+	for i := range d.req.Messages {
+		if r := checkType(d.topic, typeOf(&d.req.Messages[i])); r.given() {
+			d.refuse(r)
+			return
+		}
+	}
+	if d.topic.Queues == 0 {
+		d.refuse(refuse(rmqv2.Code_FORBIDDEN, "topic "+d.topic.Name+" has no queue"))
+		return
+	}
+	d.prepare(now)
+	shard, fixed, r := d.home()
+	if r.given() {
+		d.refuse(r)
+		return
+	}
+	d.out.Topic = d.topic.ID
+	d.out.Deadline = d.s.deadline(d.call)
+	if fixed {
+		d.left = 0
+		d.to(shard)
+		return
+	}
+	d.at, d.left = d.s.turns.start(d.topic), len(d.topic.Placements)-1
+	d.to(d.topic.Placements[d.at].Shard)
+}
+
+// prepare makes the broker's messages. The digest is over the body as received.
+func (d *send) prepare(now time.Time) {
+	peer := ""
+	for i := range d.req.Messages {
+		m := &d.req.Messages[i]
+		if len(m.BornHost) == 0 && peer == "" {
+			peer = d.call.Peer()
+		}
+		typ := typeOf(m)
+		from := len(d.sys)
+		d.sys = m.AppendSystem(d.sys, wire.System{
+			Type: int32(typ), Encoding: encodingOf(m), BornMS: now.UnixMilli(), BornHost: peer,
+		})
+		out := brokerapi.Message{
+			Queue: brokerapi.AnyQueue, Type: typ, Digest: md5.Sum(m.Body),
+			ID: m.MessageID, User: m.User, Sys: d.sys[from:len(d.sys):len(d.sys)], Body: m.Body,
+		}
+		if len(m.Tag) > 0 {
+			out.TagHash = brokerapi.HashTag(m.Tag)
+		}
+		if len(m.Group) > 0 {
+			out.GroupHash = brokerapi.HashGroup(m.Group)
+		}
+		d.out.Messages = append(d.out.Messages, out)
+	}
+}
+
+func encodingOf(m *wire.SendMessage) int32 {
+	if m.BodyEncoding == int32(rmqv2.Encoding_GZIP) {
+		return m.BodyEncoding
+	}
+	return int32(rmqv2.Encoding_IDENTITY)
+}
+
+// home sets the queues of messages with a message group and returns their shard, if there are any.
+// A request is stored as one, so all of them must live in one shard.
+func (d *send) home() (shard brokerapi.ShardID, fixed bool, r refusal) {
+	for i := range d.out.Messages {
+		m := &d.out.Messages[i]
+		if m.GroupHash == 0 {
+			continue
+		}
+		at, queue := d.topic.HomeOf(m.GroupHash)
+		if fixed && at != shard {
+			return 0, true, refuse(rmqv2.Code_BAD_REQUEST,
+				"the message groups of this request live on different broker groups: send them in requests of their own")
+		}
+		shard, fixed, m.Queue = at, true, queue
+	}
+	return shard, fixed, refusal{}
+}
+
+// to hands the messages to a shard.
+func (d *send) to(id brokerapi.ShardID) {
+	h, err := d.s.shard(d.routes, id)
+	if err != nil {
+		d.answered(nil, err)
+		return
+	}
+	d.out.Epoch = h.epoch
+	h.broker.Send(&d.out, d.done)
+}
+
+// answered completes the call, or tries the next shard where that is safe. It runs on the broker's
+// goroutine and does not wait.
+func (d *send) answered(reply *brokerapi.SendReply, err error) {
+	if err != nil && d.left > 0 && elsewhere(err) {
+		d.left--
+		d.at = (d.at + 1) % len(d.topic.Placements)
+		d.to(d.topic.Placements[d.at].Shard)
+		return
+	}
+	if err == nil && len(reply.Results) != len(d.req.Messages) {
+		err = mqerr.New(mqerr.Internal, "broker answered %d results for %d messages", len(reply.Results), len(d.req.Messages))
+	}
+	if err != nil {
+		d.refuse(d.s.outcome(RPCSendMessage, err))
+		return
+	}
+	d.call.Reply(d.reply(reply.Results))
+	d.release()
+}
+
+// reply has one entry per message: clients count them. The transaction id is the message id, for
+// plain messages too.
+func (d *send) reply(results []brokerapi.SendResult) []byte {
+	size := 0
+	for i := range d.req.Messages {
+		size += 32 + 2*len(d.req.Messages[i].MessageID)
+	}
+	dst := okReply(size)
+	for i := range results {
+		id := d.req.Messages[i].MessageID
+		dst = wire.AppendSendEntry(dst, wire.SendEntry{
+			Code: int32(rmqv2.Code_OK), Text: okText, MessageID: id, TransactionID: id, Offset: int64(results[i].Offset),
+		})
+	}
+	return dst
+}
+
+func (d *send) refuse(r refusal) {
+	d.call.Reply(statusReply(r))
+	d.release()
+}
+
+// keptBytes bounds what a pooled send holds on to.
+const (
+	keptBytes    = 64 << 10
+	keptMessages = 64
+)
+
+// release gives the send back for another call. The call must be completed.
+func (d *send) release() {
+	d.call, d.routes, d.topic = nil, nil, nil
+	d.req.Reset()
+	clear(d.out.Messages)
+	d.out = brokerapi.SendRequest{Messages: d.out.Messages[:0]}
+	d.sys = d.sys[:0]
+	if cap(d.sys) > keptBytes || cap(d.out.Messages) > keptMessages {
+		return
+	}
+	d.s.sends.Put(d)
+}

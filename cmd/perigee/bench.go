@@ -1,0 +1,83 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/perigee-mq/perigee/internal/bench"
+)
+
+// benchSettings are the settings of bench.
+type benchSettings struct {
+	clientSettings `koanf:",squash"`
+	outputSettings `koanf:",squash"`
+	Topic          string        `koanf:"topic" help:"topic to use; it must exist, or be created on first use"`
+	Group          string        `koanf:"group" help:"consumer group of receives"`
+	Callers        int           `koanf:"callers" help:"calls at a time"`
+	Connections    int           `koanf:"connections" help:"connections to spread the callers over"`
+	Size           int           `koanf:"size" help:"bytes of a message body"`
+	Batch          int           `koanf:"batch" help:"messages per call; 0: 1 when sending, 32 when receiving"`
+	Count          int           `koanf:"count" help:"stop after so many messages, 0 for no bound"`
+	Duration       time.Duration `koanf:"duration" help:"stop after this time"`
+	Quiet          bool          `koanf:"quiet" help:"print no progress"`
+}
+
+func newBench() *cobra.Command {
+	c := &cobra.Command{Use: "bench", Short: "Measure a running service with real gRPC calls"}
+	c.AddCommand(
+		newLoad(bench.Send, "Send messages"),
+		newLoad(bench.Receive, "Receive and acknowledge what is there"),
+		newLoad(bench.Mix, "Send with half of the callers, receive with the others"),
+	)
+	return c
+}
+
+func newLoad(kind bench.Kind, short string) *cobra.Command {
+	s := &benchSettings{
+		clientSettings: defaultClient(), outputSettings: outputSettings{"table"},
+		Topic: "perigee-bench", Group: "perigee-bench", Callers: 64, Connections: 4, Size: 1024, Duration: 10 * time.Second,
+	}
+	s.Timeout = 3 * time.Second
+	c := &cobra.Command{Use: string(kind), Short: short, Args: exactArgs(0, "no argument"), RunE: func(c *cobra.Command, _ []string) error {
+		if err := s.check(); err != nil {
+			return err
+		}
+		o := bench.Options{
+			Kind: kind, Server: s.Server, Topic: s.Topic, Group: s.Group, Callers: s.Callers, Conns: s.Connections, Size: s.Size, Batch: s.Batch,
+			Count: int64(s.Count), Time: s.Duration, Timeout: s.Timeout,
+		}
+		if !s.Quiet {
+			o.Progress = c.ErrOrStderr()
+		}
+		r, err := bench.Run(c.Context(), o)
+		if err != nil {
+			return err
+		}
+		if s.Output == "json" {
+			err = json.NewEncoder(c.OutOrStdout()).Encode(r)
+		} else {
+			err = printResult(c.OutOrStdout(), kind, r)
+		}
+		if err == nil && r.Calls == 0 && r.Failed > 0 {
+			return exitError{code: exitRefused, err: fmt.Errorf("no call succeeded: %s", r.FirstError)}
+		}
+		return err
+	}}
+	return withSettings(c, s)
+}
+
+func printResult(w io.Writer, kind bench.Kind, r bench.Result) error {
+	rate := func(n int64) float64 { return float64(n) / r.Took.Seconds() }
+	fmt.Fprintf(w, "%s: %s\n", kind, r.Took.Round(time.Millisecond))
+	fmt.Fprintf(w, "sent %d (%.0f/s), received %d (%.0f/s), acknowledged %d, failed calls %d\n",
+		r.Sent, rate(r.Sent), r.Received, rate(r.Received), r.Acked, r.Failed)
+	if r.FirstError != "" {
+		fmt.Fprintf(w, "first failure: %s\n", r.FirstError)
+	}
+	_, err := fmt.Fprintf(w, "latency p50 %s, p99 %s, max %s\n", r.P50, r.P99, r.Max)
+	return err
+}

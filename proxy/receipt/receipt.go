@@ -48,11 +48,8 @@ type KeyID uint8
 type Key struct{ k0, k1 uint64 }
 
 // NewKey makes a key of its 16 bytes.
-func NewKey(b []byte) (Key, error) {
-	if len(b) != 16 {
-		return Key{}, mqerr.New(mqerr.Invalid, "a key of receipt handles has 16 bytes, not %d", len(b))
-	}
-	return Key{binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:])}, nil
+func NewKey(b [16]byte) Key {
+	return Key{binary.LittleEndian.Uint64(b[:]), binary.LittleEndian.Uint64(b[8:])}
 }
 
 // Keys finds a key by its id.

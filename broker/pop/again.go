@@ -7,7 +7,7 @@ import (
 	"github.com/perigee-mq/perigee/store/record"
 )
 
-// triesMax is how many leases with an attempt id are remembered for one client.
+// triesMax is how many of the last leases with an attempt id are remembered for one client.
 const triesMax = 64
 
 // Leased is one message of a lease.
@@ -23,6 +23,7 @@ type try struct {
 	topic record.TopicID
 	group record.GroupID
 	lease record.Pos
+	no    uint64 // client.tried when it was made
 	id    int    // length of the attempt id
 	data  []byte // the attempt id, then runs of offsets: uvarint queue, first offset, count
 }
@@ -52,19 +53,18 @@ func (t *Table) Again(now int64, num record.ClientNum, topic record.TopicID, gro
 	return nil
 }
 
-// remember notes a lease with an attempt id, and forgets the client's oldest ones of which nothing is
-// left, or one more if they are too many.
+// remember notes a lease with an attempt id, and forgets what is too old. A lease of which nothing is
+// left is no part of the state, so acks and leases
+// may change places in the log if they concern different messages; those in front are forgotten here to save memory.
 func (t *Table) remember(c *client, pos record.Pos, ck *record.PopCk) {
+	c.tried++
 	n := 0
-	for n < len(c.tries) && !t.left(&c.tries[n]) {
-		n++
-	}
-	if len(c.tries)-n == triesMax {
+	for n < len(c.tries) && (c.tries[n].no+triesMax <= c.tried || !t.left(&c.tries[n])) {
 		n++
 	}
 	rest := copy(c.tries, c.tries[n:])
 	clear(c.tries[rest:])
-	y := try{topic: ck.Topic, group: ck.Group, lease: pos, id: len(ck.AttemptID)}
+	y := try{topic: ck.Topic, group: ck.Group, lease: pos, no: c.tried, id: len(ck.AttemptID)}
 	y.data = append(make([]byte, 0, len(ck.AttemptID)+16), ck.AttemptID...)
 	for i := range ck.Sections {
 		y.data = appendRuns(y.data, &ck.Sections[i])

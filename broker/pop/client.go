@@ -19,7 +19,8 @@ type client struct {
 	held  int64  // un-done messages whose latest lease is a session lease of this client
 	list  uint32 // head of the list
 	timer uint32 // is scheduled while the list is not empty, not later than its first end
-	tries []try  // oldest first
+	tried uint64 // leases with an attempt id so far
+	tries []try  // of the last triesMax of these, those of which something is left; oldest first
 }
 
 const forever = untilMax

@@ -14,8 +14,9 @@ import (
 //	uvarint  next client number to try
 //	uvarint  number of clients, then each, by number:
 //	           uvarint number; bytes name, empty if the session has ended; uvarint ended, ms
-//	           uvarint number of remembered leases, then each, oldest first:
-//	             uvarint topic, group, lease/8; bytes attempt id; bytes runs (see try)
+//	           uvarint leases with an attempt id so far
+//	           uvarint number of those remembered, then each, oldest first:
+//	             uvarint leases since, topic, group, lease/8; bytes attempt id; bytes runs (see try)
 //	uvarint  number of queues, then each, by group, topic, queue:
 //	           uvarint group, topic, queue, next, number of pages, then each, in order:
 //	             uvarint page number minus that of the page before (from -1)
@@ -32,7 +33,7 @@ func (t *Table) Encode(dst []byte) []byte {
 	dst = binary.AppendUvarint(dst, uint64(t.clients.next))
 	dst = binary.AppendUvarint(dst, uint64(len(t.clients.byNum)))
 	for _, c := range t.clients.sorted() {
-		dst = c.encode(dst)
+		dst = t.encodeClient(dst, c)
 	}
 	all := make([]*queue, 0, len(t.byKey))
 	for _, q := range t.byKey {
@@ -54,13 +55,20 @@ func appendBytes[B ~string | ~[]byte](dst []byte, b B) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(b))), b...)
 }
 
-func (c *client) encode(dst []byte) []byte {
+func (t *Table) encodeClient(dst []byte, c *client) []byte {
 	dst = binary.AppendUvarint(dst, uint64(c.num))
 	dst = appendBytes(dst, c.name)
 	dst = binary.AppendUvarint(dst, uint64(c.ended))
-	dst = binary.AppendUvarint(dst, uint64(len(c.tries)))
+	dst = binary.AppendUvarint(dst, c.tried)
+	left := make([]*try, 0, len(c.tries))
 	for i := range c.tries {
-		y := &c.tries[i]
+		if t.left(&c.tries[i]) {
+			left = append(left, &c.tries[i])
+		}
+	}
+	dst = binary.AppendUvarint(dst, uint64(len(left)))
+	for _, y := range left {
+		dst = binary.AppendUvarint(dst, c.tried-y.no)
 		dst = binary.AppendUvarint(dst, uint64(y.topic))
 		dst = binary.AppendUvarint(dst, uint64(y.group))
 		dst = binary.AppendUvarint(dst, uint64(y.lease)>>3)

@@ -67,28 +67,37 @@ func (d *decoder) client(last int64) int64 {
 	if c.ended = ended; len(name) == 0 {
 		delete(d.t.clients.byName, "")
 	}
-	n := d.upTo(triesMax)
+	c.tried = d.uvarint()
+	n := d.upTo(min(triesMax, c.tried))
 	d.must(n == 0 || len(name) > 0, "client with an ended session has leases to repeat")
+	since := min(triesMax, c.tried)
 	for range n {
-		y := try{
-			topic: record.TopicID(d.upTo(math.MaxUint32)),
-			group: record.GroupID(d.upTo(math.MaxUint32)),
-			lease: d.lease(),
-		}
-		id, runs := d.bytes(), d.bytes()
-		y.id = len(id)
-		y.data = append(append(make([]byte, 0, len(id)+len(runs)), id...), runs...)
-		d.must(y.id > 0, "attempt id without bytes")
-		d.runs(runs)
+		d.must(since > 0, "lease to repeat out of order")
 		if d.bad != "" {
 			break
 		}
-		c.tries = append(c.tries, y)
+		since = d.upTo(since - 1)
+		c.tries = append(c.tries, d.try(c.tried-since))
 	}
 	return num
 }
 
-// runs checks the runs of a try: no lease has more messages than its bytes could carry.
+func (d *decoder) try(no uint64) try {
+	y := try{
+		no:    no,
+		topic: record.TopicID(d.upTo(math.MaxUint32)),
+		group: record.GroupID(d.upTo(math.MaxUint32)),
+		lease: record.Pos(d.upTo(uint64(posMax)>>3)) << 3,
+	}
+	id, runs := d.bytes(), d.bytes()
+	d.must(len(id) > 0, "attempt id without bytes")
+	d.runs(runs)
+	y.id = len(id)
+	y.data = append(append(make([]byte, 0, len(id)+len(runs)), id...), runs...)
+	return y
+}
+
+// runs checks the runs of a try.
 func (d *decoder) runs(b []byte) {
 	r := reader{b: b}
 	total := uint64(0)
@@ -101,9 +110,6 @@ func (d *decoder) runs(b []byte) {
 	}
 	d.must(r.bad == "", r.bad)
 }
-
-// lease reads a log position.
-func (d *decoder) lease() record.Pos { return record.Pos(d.upTo(uint64(posMax)>>3)) << 3 }
 
 // queue reads one queue; its key must be above last. It returns the key.
 func (d *decoder) queue(last *Key) *Key {

@@ -8,6 +8,8 @@
 // errors of kind mqerr.Corrupt; decoded byte slices alias the input.
 package record
 
+import "fmt"
+
 // Pos is a byte position in the CommitLog. Positions start at 0 and only grow; a record is named
 // by the position of its first header byte.
 type Pos int64
@@ -51,7 +53,21 @@ const (
 	TypeSnapshot   Type = 15 // base state of every view, in chunks
 	TypeSessionEnd Type = 16 // the leases of one client session end
 	TypeSkip       Type = 17 // offsets that a group's filter let pass
+	numTypes            = 18
 )
+
+var typeNames = [numTypes]string{
+	"0", "PAD", "MSG", "POP_CK", "POP_ACK", "POP_CHANGE", "DELIVER", "TXN_END", "TXN_CHECK", "RECALL",
+	"DEAD", "OFFSET", "META", "EPOCH", "MOVE", "SNAPSHOT", "SESSION_END", "SKIP",
+}
+
+// String is the name of the type as in docs/format/record.md.
+func (t Type) String() string {
+	if t < numTypes {
+		return typeNames[t]
+	}
+	return fmt.Sprintf("type %d", uint8(t))
+}
 
 // Version is the layout version written into every header. A reader refuses a record with a newer
 // version and names the release that is needed.
@@ -69,22 +85,26 @@ const (
 //	 0  2  magic    0x4750 ("PG")
 //	 2  1  version
 //	 3  1  type
-//	 4  4  size     bytes of the record, header included, >= HeaderSize; multiples of 8 (zero padded)
-//	 8  4  crc      CRC32C over the whole record with this field zero
+//	 4  4  size     bytes of the record, header included, a multiple of 8
+//	 8  4  crc      CRC32C over the whole record with this field zero; of a Pad over the header only
 //	12  2  flags
-//	14  2  unused   zero padding bytes at the end of the body (0..7)
+//	14  2  tail     zero bytes at the end that do not belong to the body
 //	16  8  pos      the record's own position in the log
 //	24  8  epoch
 //	32  8  time     store time, ms since 1970, never goes back within a log
+//
+// Magic, version, size, crc and pos stay where they are in every version, so that a newer record can
+// be told from damage.
 type Header struct {
 	Type    Type
 	Version uint8
 	Flags   uint16
-	Size    uint32 // total, header included, rounded up to 8
-	Tail    uint16 // how many of the last bytes are padding
+	Size    uint32 // total, header included; a multiple of Align
+	Tail    uint16 // how many of the last bytes are zero and not of the body
+	CRC     uint32
 	Pos     Pos
 	Epoch   Epoch
-	Time    int64
+	Time    int64 // ms since 1970
 }
 
 // HeaderSize is the length of Header on disk in bytes.
@@ -92,3 +112,12 @@ const HeaderSize = 40
 
 // Align is the alignment of records in bytes.
 const Align = 8
+
+// Record is one record of the log.
+type Record struct {
+	Header
+	Body []byte // without the zero bytes at its end
+}
+
+// End is the position of the next record.
+func (h *Header) End() Pos { return h.Pos + Pos(h.Size) }

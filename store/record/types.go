@@ -49,7 +49,8 @@ type PopSection struct {
 	Items []PopItem
 }
 
-// PopItem is one message of a lease.
+// PopItem is one message of a lease. New consecutive items (Attempt 1 or 0, Prev -1) cost at most about
+// a bit each.
 type PopItem struct {
 	Offset  QueueOffset
 	Attempt uint16 // of this delivery, from 1; 0: not handed out, the filter let it pass and it is done
@@ -85,6 +86,9 @@ type Change struct {
 	// Keep says that the next delivery has the same attempt number (suspend, give-back).
 	Keep bool
 }
+
+// MaxItems bounds the items of one record of any type; to write more is a bug of the caller.
+const MaxItems = 1 << 20
 
 // SessionEnd is the body of a TypeSessionEnd record. The client's number is free afterwards.
 type SessionEnd struct {

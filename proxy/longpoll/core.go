@@ -207,13 +207,11 @@ func (c *core) replied(w *Wait, reply *brokerapi.PopReply, err error, now time.T
 	switch {
 	case err != nil && final(err):
 		p.credit = max(p.credit, 1) // another receive may fare better
-	case err != nil && latest:
-		p.failed = true
-		if p.idle.first != nil {
+	case err != nil:
+		p.failed = p.failed || latest // else whatever happened meanwhile says more
+		if p.failed && p.idle.first != nil {
 			c.unarm(p)
 		}
-	case err != nil:
-		s.ask = true // something happened there meanwhile: perhaps it is back
 	case reply.More:
 		p.credit = max(p.credit, 1)
 	case latest:

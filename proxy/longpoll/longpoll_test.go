@@ -156,6 +156,19 @@ func TestWaitingReceiveIsWoken(t *testing.T) {
 	})
 }
 
+func TestAnsweredReceiveLeavesNoTimer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newFake(Options{})
+		b.store(1)
+		_, got := b.receive(20 * time.Second)
+		<-got
+		w, _ := b.receive(20 * time.Second)
+		w.Cancel()
+		time.Sleep(time.Minute)
+		require.Zero(t, b.polls.Stats().TimerWakes)
+	})
+}
+
 func TestEmptyReceiveWaitsItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newFake(Options{})

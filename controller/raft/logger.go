@@ -1,0 +1,67 @@
+package raft
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	hclog "github.com/hashicorp/go-hclog"
+)
+
+// logger is slog for the library. Its notes about elections and snapshots are of no use to an operator
+// of a working cluster, so everything below an error goes down to debug.
+type logger struct {
+	hclog.Logger // does nothing; answers the questions about levels and names
+	log          *slog.Logger
+}
+
+func newLogger(log *slog.Logger) hclog.Logger {
+	return &logger{Logger: hclog.NewNullLogger(), log: log.With(slog.String("part", "raft"))}
+}
+
+func (l *logger) put(level slog.Level, msg string, args []any) {
+	ctx := context.Background()
+	if !l.log.Enabled(ctx, level) {
+		return
+	}
+	attrs := make([]slog.Attr, 0, len(args)/2)
+	for i := 0; i+1 < len(args); i += 2 {
+		attrs = append(attrs, slog.Any(fmt.Sprint(args[i]), args[i+1]))
+	}
+	l.log.LogAttrs(ctx, level, msg, attrs...)
+}
+
+// Log takes a record of any level.
+func (l *logger) Log(level hclog.Level, msg string, args ...any) {
+	if level >= hclog.Error {
+		l.Error(msg, args...)
+		return
+	}
+	l.put(slog.LevelDebug, msg, args)
+}
+
+// Trace drops the record.
+func (l *logger) Trace(string, ...any) {}
+
+// Debug logs at debug.
+func (l *logger) Debug(msg string, args ...any) { l.put(slog.LevelDebug, msg, args) }
+
+// Info logs at debug.
+func (l *logger) Info(msg string, args ...any) { l.put(slog.LevelDebug, msg, args) }
+
+// Warn logs at debug.
+func (l *logger) Warn(msg string, args ...any) { l.put(slog.LevelDebug, msg, args) }
+
+// Error logs at error.
+func (l *logger) Error(msg string, args ...any) { l.put(slog.LevelError, msg, args) }
+
+// With returns a logger that adds args to every record.
+func (l *logger) With(args ...any) hclog.Logger {
+	return &logger{Logger: l.Logger, log: l.log.With(args...)}
+}
+
+// Named returns the logger itself: there is one part only.
+func (l *logger) Named(string) hclog.Logger { return l }
+
+// ResetNamed returns the logger itself.
+func (l *logger) ResetNamed(string) hclog.Logger { return l }

@@ -1,0 +1,41 @@
+package raft
+
+import (
+	"errors"
+
+	hraft "github.com/hashicorp/raft"
+	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
+	berrors "go.etcd.io/bbolt/errors"
+
+	"github.com/perigee-mq/perigee/internal/mqerr"
+)
+
+// store reports write errors: the library would go on with a log that may have a hole.
+type store struct {
+	*raftboltdb.BoltStore
+	fail func(error)
+}
+
+func (s *store) check(err error) error {
+	if err != nil && !errors.Is(err, berrors.ErrDatabaseNotOpen) {
+		s.fail(mqerr.New(mqerr.Corrupt, "the controller's log can't be written: %w", err))
+	}
+	return err
+}
+
+// StoreLog stores one entry.
+func (s *store) StoreLog(l *hraft.Log) error { return s.check(s.BoltStore.StoreLog(l)) }
+
+// StoreLogs stores entries.
+func (s *store) StoreLogs(l []*hraft.Log) error { return s.check(s.BoltStore.StoreLogs(l)) }
+
+// DeleteRange deletes entries.
+func (s *store) DeleteRange(first, last uint64) error {
+	return s.check(s.BoltStore.DeleteRange(first, last))
+}
+
+// Set stores a vote or a term.
+func (s *store) Set(k, v []byte) error { return s.check(s.BoltStore.Set(k, v)) }
+
+// SetUint64 stores a term.
+func (s *store) SetUint64(k []byte, v uint64) error { return s.check(s.BoltStore.SetUint64(k, v)) }

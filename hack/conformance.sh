@@ -89,7 +89,7 @@ cluster() {
   done
   say "conformance: the short ones against a cluster of processes"
   start controller controller --data-dir "$work/controller" --addr "$controller" --raft-addr "$raft"
-  start broker broker --data-dir "$work/broker" --addr "$broker" --group a --id 0 --controller "$controller"
+  start broker broker --data-dir "$work/broker" --addr "$broker" --group a --id 1 --controller "$controller"
   for i in 1 2; do
     start "proxy$i" proxy --grpc-addr "${grpc[i]}" --http-addr "${http[i]}" --controller "$controller" --auto-create=false
   done

@@ -224,7 +224,8 @@ type GroupQueue struct {
 	Ready    int64       // not done and due, before filtering
 	Waiting  int64       // not done, not leased, not due yet
 	OldestMS int64       // store time of the oldest message that is ready, 0 if none
-	OverMax  int64       // deliveries past the group's max attempts so far, 0 if none
+	OverMax  int64       // deliveries past the group's max attempts since the broker's start
+	Used     bool        // the group has received from this queue
 }
 
 // TopicQueue is the exact state of one queue.

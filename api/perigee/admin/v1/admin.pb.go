@@ -952,7 +952,9 @@ type GroupQueue struct {
 	// Leased now.
 	InFlight int64 `protobuf:"varint,8,opt,name=in_flight,json=inFlight,proto3" json:"in_flight,omitempty"`
 	// Not done, not leased, not due yet.
-	Waiting       int64 `protobuf:"varint,9,opt,name=waiting,proto3" json:"waiting,omitempty"`
+	Waiting int64 `protobuf:"varint,9,opt,name=waiting,proto3" json:"waiting,omitempty"`
+	// The group has received from this queue.
+	Used          bool `protobuf:"varint,10,opt,name=used,proto3" json:"used,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1048,6 +1050,13 @@ func (x *GroupQueue) GetWaiting() int64 {
 		return x.Waiting
 	}
 	return 0
+}
+
+func (x *GroupQueue) GetUsed() bool {
+	if x != nil {
+		return x.Used
+	}
+	return false
 }
 
 // DescribeGroupResponse shows a group.
@@ -1256,7 +1265,7 @@ const file_perigee_admin_v1_admin_proto_rawDesc = "" +
 	"\x11over_max_attempts\x18\x06 \x01(\x03R\x0foverMaxAttempts\x124\n" +
 	"\x06queues\x18\a \x03(\v2\x1c.perigee.admin.v1.GroupQueueR\x06queuesB\f\n" +
 	"\n" +
-	"_oldest_ms\"\xd5\x01\n" +
+	"_oldest_ms\"\xe9\x01\n" +
 	"\n" +
 	"GroupQueue\x12\x16\n" +
 	"\x06broker\x18\x01 \x01(\tR\x06broker\x12\x14\n" +
@@ -1267,7 +1276,9 @@ const file_perigee_admin_v1_admin_proto_rawDesc = "" +
 	"\x04next\x18\x06 \x01(\x03R\x04next\x12\x14\n" +
 	"\x05ready\x18\a \x01(\x03R\x05ready\x12\x1b\n" +
 	"\tin_flight\x18\b \x01(\x03R\binFlight\x12\x18\n" +
-	"\awaiting\x18\t \x01(\x03R\awaiting\"\x9b\x01\n" +
+	"\awaiting\x18\t \x01(\x03R\awaiting\x12\x12\n" +
+	"\x04used\x18\n" +
+	" \x01(\bR\x04used\"\x9b\x01\n" +
 	"\x15DescribeGroupResponse\x122\n" +
 	"\x05group\x18\x01 \x01(\v2\x1c.perigee.controller.v1.GroupR\x05group\x124\n" +
 	"\x06topics\x18\x02 \x03(\v2\x1c.perigee.admin.v1.GroupTopicR\x06topics\x12\x18\n" +

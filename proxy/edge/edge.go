@@ -1,0 +1,156 @@
+// Package edge is the proxy's client port: it carries the calls of proxy/call over grpc-go.
+//
+// The messaging service passes as bytes: a codec that hands frames through, a service description
+// written by hand, one goroutine per call, which is grpc-go's own. Every other service on the port
+// (health, reflection, admin) uses the usual generated code, with interceptors for recovery,
+// authentication and logging. TLS and plain text share the port; the first byte of a connection
+// tells which it is. Nothing outside this package and proxy/admin knows grpc.
+package edge
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	_ "google.golang.org/grpc/encoding/gzip" // requests may be compressed
+	"google.golang.org/grpc/health"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+)
+
+// Options configures a Server. The zero value of a field means its default.
+type Options struct {
+	Service Service
+	// Register adds further services to the port. They run behind the interceptors.
+	Register func(grpc.ServiceRegistrar)
+	// Auth decides about calls of the further services, by full method name. Its error is a gRPC
+	// status. Default: everybody may call.
+	Auth func(ctx context.Context, method string) (context.Context, error)
+
+	// CertFile and KeyFile are a PEM certificate chain and its key. They are read again when their
+	// content changes. Default: a self-signed certificate made at the start.
+	CertFile, KeyFile string
+	// Hosts are further names and addresses in the self-signed certificate.
+	Hosts []string
+	// Handshake is how long a new connection may take until it speaks HTTP/2. Default 10 s.
+	Handshake time.Duration
+	// Idle is how long a connection without calls is kept. Default 120 s.
+	Idle time.Duration
+	// RequestBytes is the largest request. Default 130 MiB.
+	RequestBytes int
+	// HeaderBytes is the largest set of request headers, counted as HTTP/2 does. Default 16 KiB.
+	HeaderBytes int
+	// Streams is how many calls a connection may have open. Default 10,000.
+	Streams int
+	// Workers are goroutines kept for calls, so that their stacks need not grow again. Default 64.
+	Workers int
+	Log     *slog.Logger // default: discard
+}
+
+func (o Options) withDefaults() Options {
+	def := func(p *int, v int) {
+		if *p == 0 {
+			*p = v
+		}
+	}
+	def(&o.RequestBytes, 130<<20)
+	def(&o.HeaderBytes, 16<<10)
+	def(&o.Streams, 10_000)
+	def(&o.Workers, 64)
+	if o.Handshake == 0 {
+		o.Handshake = 10 * time.Second
+	}
+	if o.Idle == 0 {
+		o.Idle = 120 * time.Second
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+// Server serves the client port. Besides grpc-go's goroutines it has one per open telemetry stream.
+type Server struct {
+	o        Options
+	grpc     *grpc.Server
+	health   *health.Server
+	draining chan struct{} // closed: duplex calls end
+	forced   chan struct{} // closed: nobody waits any more
+	drain    sync.Once
+	duplexes sync.WaitGroup // handlers of duplex calls
+}
+
+// New returns a server that is not serving yet.
+func New(o Options) (*Server, error) {
+	o = o.withDefaults()
+	certs, err := newCertificates(o)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{o: o, health: health.NewServer(), draining: make(chan struct{}), forced: make(chan struct{})}
+	s.grpc = grpc.NewServer(append(s.interceptors(),
+		grpc.ForceServerCodecV2(newCodec()),
+		grpc.Creds(newSniffer(certs.config())),
+		grpc.ConnectionTimeout(o.Handshake),
+		grpc.MaxRecvMsgSize(o.RequestBytes),
+		grpc.MaxHeaderListSize(uint32(o.HeaderBytes)),
+		grpc.MaxConcurrentStreams(uint32(o.Streams)),
+		grpc.NumStreamWorkers(uint32(o.Workers)),
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: o.Idle, Time: time.Minute, Timeout: 20 * time.Second}),
+		// C++ clients ping every 60 s without calls, others more often; the library's own minimum of
+		// 5 minutes would cut them off.
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
+		grpc.StaticStreamWindowSize(1<<20),
+		grpc.StaticConnWindowSize(1<<20),
+		grpc.SharedWriteBuffer(true),
+	)...)
+	s.grpc.RegisterService(s.describe(o.Service), nil)
+	healthv1.RegisterHealthServer(s.grpc, s.health)
+	s.SetServing(false)
+	if o.Register != nil {
+		o.Register(s.grpc)
+	}
+	reflection.Register(s.grpc)
+	return s, nil
+}
+
+// Serve accepts connections until Drain. It closes the listener.
+func (s *Server) Serve(ln net.Listener) error {
+	return s.grpc.Serve(ln)
+}
+
+// SetServing tells the health service whether this proxy wants calls. A new server does not.
+func (s *Server) SetServing(yes bool) {
+	status := healthv1.HealthCheckResponse_NOT_SERVING
+	if yes {
+		status = healthv1.HealthCheckResponse_SERVING
+	}
+	s.health.SetServingStatus("", status)
+	s.health.SetServingStatus(serviceName, status)
+}
+
+// Drain ends the service: it reports not serving, accepts no more, ends duplex calls, and waits for
+// the other calls until ctx ends; then it cuts them off. Receives that wait must be answered by their
+// handlers.
+func (s *Server) Drain(ctx context.Context) {
+	s.health.Shutdown()
+	s.drain.Do(func() { close(s.draining) })
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.grpc.GracefulStop()
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		s.o.Log.LogAttrs(ctx, slog.LevelWarn, "calls cut off at shutdown")
+		close(s.forced)
+		s.grpc.Stop()
+		<-done
+	}
+	s.duplexes.Wait()
+}

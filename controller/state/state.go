@@ -85,6 +85,7 @@ type Result struct {
 	Shard   *Shard // of the commands about shards, as it is now
 	Created bool
 	Changed bool
+	Version Version // the command's index
 }
 
 func refuse(k mqerr.Kind, format string, args ...any) (Result, []Event) {
@@ -98,6 +99,7 @@ func (s *State) Apply(index Version, c Command) (Result, []Event) {
 	}
 	s.version = index
 	r, events := c.apply(s, index)
+	r.Version = index
 	return r, events
 }
 

@@ -1,0 +1,226 @@
+// Package controller is the tier that knows topics, groups, broker groups and their masters.
+//
+// A Controller hosts a Raft node (controller/raft) with the state (controller/state), follows brokers
+// and proxies (controller/registry, controller/liveness) and serves perigee.controller.v1
+// (controller/server). Brokers and proxies go on without it: a restart of the controller ends their
+// streams, they open them again, and nothing that they serve changes meanwhile.
+package controller
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/perigee-mq/perigee/controller/raft"
+	"github.com/perigee-mq/perigee/controller/registry"
+	"github.com/perigee-mq/perigee/controller/server"
+	"github.com/perigee-mq/perigee/controller/state"
+	"github.com/perigee-mq/perigee/internal/mqerr"
+	"github.com/perigee-mq/perigee/internal/rpc"
+)
+
+// drainTimeout bounds how long a stop waits for calls that go on.
+const drainTimeout = 3 * time.Second
+
+// Options configures New. The zero value of a field means its default.
+type Options struct {
+	// DataDir holds the controller's data. Needed.
+	DataDir string
+	// ID names this node for ever. Default "c1".
+	ID string
+	// Addr is where brokers and proxies connect, host:port. Default 127.0.0.1:9876.
+	Addr string
+	// Listener, if not nil, is used instead of Addr; Run closes it.
+	Listener net.Listener
+	// RaftAddr is where other controllers connect, host:port. Empty: a single node without that port.
+	RaftAddr string
+	// AdvertiseAddr is where others reach this node's Addr. Default: the address it listens on.
+	AdvertiseAddr string
+	// Silence is how long a broker may say nothing before its master is marked. Default 3 s.
+	Silence time.Duration
+	// Release is that of this binary. Default "dev".
+	Release string
+	// Log receives this tier's records. Default: discard.
+	Log *slog.Logger
+	// Now is the clock. Default time.Now.
+	Now func() time.Time
+	// Rand makes keys and the cluster's id. Default crypto/rand.
+	Rand io.Reader
+}
+
+func (o Options) withDefaults() Options {
+	text := func(p *string, v string) {
+		if *p == "" {
+			*p = v
+		}
+	}
+	text(&o.ID, "c1")
+	text(&o.Addr, "127.0.0.1:9876")
+	text(&o.Release, "dev")
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Rand == nil {
+		o.Rand = rand.Reader
+	}
+	return o
+}
+
+func (o Options) validate() error {
+	var faults []error
+	if o.DataDir == "" {
+		faults = append(faults, mqerr.New(mqerr.Invalid, "a controller needs a data directory"))
+	}
+	if len(o.ID) > 64 {
+		faults = append(faults, mqerr.New(mqerr.Invalid, "the controller's id has more than 64 characters"))
+	}
+	if o.Silence < 0 {
+		faults = append(faults, mqerr.New(mqerr.Invalid, "the silence of brokers can't be negative"))
+	}
+	return errors.Join(faults...)
+}
+
+// Controller is one controller node. Run owns everything that it starts.
+type Controller struct {
+	o     Options
+	ready chan struct{}
+	once  sync.Once
+
+	// Run sets these before ready is closed.
+	addr net.Addr
+	node *raft.Node
+	reg  *registry.Registry
+}
+
+// New checks the options. Nothing is opened before Run.
+func New(o Options) (*Controller, error) {
+	o = o.withDefaults()
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	return &Controller{o: o, ready: make(chan struct{})}, nil
+}
+
+// Ready is closed when the controller leads, or follows a leader, and serves. It stays open if Run fails.
+func (c *Controller) Ready() <-chan struct{} { return c.ready }
+
+// Addr returns where the controller listens. Only after Ready.
+func (c *Controller) Addr() net.Addr { return c.addr }
+
+// AdvertiseAddr returns where others reach the controller. Only after Ready.
+func (c *Controller) AdvertiseAddr() string {
+	if c.o.AdvertiseAddr != "" {
+		return c.o.AdvertiseAddr
+	}
+	return c.addr.String()
+}
+
+// Run serves until ctx ends or something fails for good. A stop ends streams and waits first, then
+// calls that go on, then the Raft node.
+func (c *Controller) Run(ctx context.Context) (err error) {
+	ln := c.o.Listener
+	if ln == nil {
+		if ln, err = net.Listen("tcp", c.o.Addr); err != nil {
+			return mqerr.New(mqerr.Invalid, "controller address %s: %w", c.o.Addr, err)
+		}
+	}
+	c.addr = ln.Addr()
+	c.reg = registry.New(registry.Options{Silence: c.o.Silence, Now: c.o.Now, Log: c.o.Log})
+	node := make(chan *raft.Node, 1) // leadership may come before Open returns
+	c.node, err = raft.Open(raft.Options{
+		Dir: c.o.DataDir, ID: c.o.ID, Addr: c.o.RaftAddr, Release: c.o.Release, Log: c.o.Log,
+		Applied: c.reg.Applied, Restored: c.reg.Restore,
+		Leading: func(leads bool) { n := <-node; node <- n; c.lead(n, leads) },
+	})
+	if err != nil {
+		return errors.Join(err, ln.Close())
+	}
+	node <- c.node
+	return c.serve(ctx, ln)
+}
+
+// lead follows the leadership of this node.
+func (c *Controller) lead(n *raft.Node, leads bool) {
+	if !leads {
+		c.reg.Stop()
+		return
+	}
+	if err := c.found(n); err != nil {
+		c.o.Log.Error("cluster not set up", slog.Any("error", err))
+		return
+	}
+	c.reg.Start()
+	c.once.Do(func() { close(c.ready) })
+}
+
+// found gives a new cluster its id and its first key.
+func (c *Controller) found(n *raft.Node) error {
+	cluster := ""
+	n.View(func(s *state.State) { cluster = s.Cluster() })
+	if cluster != "" {
+		return nil
+	}
+	var id state.UUID
+	init := state.Init{NowMS: c.o.Now().UnixMilli()}
+	for _, b := range [][]byte{id[:], init.Key[:]} {
+		if _, err := io.ReadFull(c.o.Rand, b); err != nil {
+			return err
+		}
+	}
+	init.Cluster = id.String()
+	_, err := n.Apply(init)
+	return err
+}
+
+func (c *Controller) serve(ctx context.Context, ln net.Listener) error {
+	srv := server.New(server.Options{Node: c.node, Registry: c.reg, Release: c.o.Release, Now: c.o.Now, Log: c.o.Log})
+	g := grpc.NewServer(append(rpc.ServerOptions(c.o.Log),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}))...)
+	srv.RegisterWith(g)
+	healthv1.RegisterHealthServer(g, health.NewServer())
+
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var wg sync.WaitGroup
+	wg.Go(func() { c.keep(ctx) })
+	wg.Go(func() {
+		if err := g.Serve(ln); err != nil {
+			cancel(mqerr.New(mqerr.Internal, "controller address %v: %w", ln.Addr(), err))
+		}
+	})
+	var err error
+	select {
+	case err = <-c.node.Failed():
+	case <-ctx.Done():
+		if err = context.Cause(ctx); errors.Is(err, ctx.Err()) {
+			err = nil // asked to stop
+		}
+	}
+	cancel(nil)
+	c.reg.Close()
+	drain(g)
+	srv.Wait()
+	wg.Wait()
+	return errors.Join(err, c.node.Close())
+}
+
+// drain lets calls finish for a while.
+func drain(g *grpc.Server) {
+	t := time.AfterFunc(drainTimeout, g.Stop)
+	defer t.Stop()
+	g.GracefulStop()
+}

@@ -1,0 +1,247 @@
+// Package registry follows the controller's state and the brokers' sessions, and says who may see
+// what: brokers get every definition that concerns them at once, proxies see a definition when the
+// brokers that serve it have logged it, and whoever changed one can wait for that.
+//
+// All of it is soft state of the leading controller. A definition that proxies have seen stays as
+// they saw it until a newer one is confirmed or it is deleted; a broker that is silent is not waited
+// for, since it gets everything before it is live again. After a start the first snapshot for proxies
+// waits until the brokers have reported, so that nothing vanishes from a route for a moment.
+//
+// A Registry has no goroutine; its owner calls Tick.
+package registry
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/perigee-mq/perigee/controller/liveness"
+	"github.com/perigee-mq/perigee/controller/state"
+	"github.com/perigee-mq/perigee/internal/mqerr"
+)
+
+// Options configures New. The zero value of a field means its default.
+type Options struct {
+	// Silence is how long a broker may be silent before it is marked. Default 3 s; brokers speak
+	// every second.
+	Silence time.Duration
+	// Ring is how many changes a reader may be behind before it gets everything again. Default 4096.
+	Ring int
+	// Now is the clock. Default time.Now.
+	Now func() time.Time
+	// Log receives this package's records. Default: discard.
+	Log *slog.Logger
+}
+
+// Registry is safe for concurrent use.
+type Registry struct {
+	o Options
+
+	mu      sync.Mutex    // guards everything below
+	wake    chan struct{} // closed and replaced whenever somebody may have waited for what changed
+	leading bool
+	closed  bool
+	live    *liveness.Table
+	version state.Version // of the definitions
+	brokers *feed         // all definitions
+	proxies *feed         // confirmed definitions, shards, keys
+	pending map[key]state.Version
+	shards  map[state.ShardID]*shard
+
+	settled    bool      // proxies may have a snapshot
+	settleBy   time.Time // at the latest then
+	settleUpTo state.Version
+	watchers   int
+	sessions   int
+}
+
+// shard is a shard with its soft state.
+type shard struct {
+	hard     *state.Shard
+	applied  state.Version // definitions that the current master has logged
+	caughtUp bool          // it has logged all that existed when its session began
+	sessions map[state.ReplicaID]*Session
+}
+
+// New returns a registry of an empty state.
+func New(o Options) *Registry {
+	if o.Silence == 0 {
+		o.Silence = 3 * time.Second
+	}
+	if o.Ring == 0 {
+		o.Ring = 4096
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	r := &Registry{o: o, wake: make(chan struct{})}
+	r.resetLocked()
+	return r
+}
+
+func (r *Registry) resetLocked() {
+	r.live = liveness.New(r.o.Silence)
+	r.brokers, r.proxies = newFeed(r.o.Ring), newFeed(r.o.Ring)
+	r.pending, r.shards = map[key]state.Version{}, map[state.ShardID]*shard{}
+}
+
+func (r *Registry) wakeLocked() {
+	close(r.wake)
+	r.wake = make(chan struct{})
+}
+
+// Restore replaces everything by a state. Readers get it as a whole.
+func (r *Registry) Restore(s *state.State) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	heads := [2]uint64{r.brokers.head, r.proxies.head}
+	r.resetLocked()
+	r.brokers.head, r.proxies.head = heads[0]+uint64(r.o.Ring)+1, heads[1]+uint64(r.o.Ring)+1 // too far for every reader
+	for _, h := range s.Shards() {
+		r.shardLocked(h, false)
+	}
+	for _, t := range s.Topics() {
+		r.definedLocked(topicKey(t.ID), t, t.Version)
+	}
+	for _, g := range s.Groups() {
+		r.definedLocked(groupKey(g.ID), g, g.Version)
+	}
+	r.proxies.put(key{kind: kindKeys}, s.Keys())
+	r.version = s.Definitions()
+	r.advanceLocked()
+	r.wakeLocked()
+}
+
+// Applied follows one command of the state.
+func (r *Registry) Applied(events []state.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, e := range events {
+		switch e := e.(type) {
+		case state.TopicPut:
+			r.definedLocked(topicKey(e.Topic.ID), e.Topic, e.Topic.Version)
+		case state.GroupPut:
+			r.definedLocked(groupKey(e.Group.ID), e.Group, e.Group.Version)
+		case state.TopicDeleted:
+			r.deletedLocked(topicKey(e.Topic.ID), e.Version)
+		case state.GroupDeleted:
+			r.deletedLocked(groupKey(e.Group.ID), e.Version)
+		case state.ShardChanged:
+			r.shardLocked(e.Shard, e.Progress)
+		case state.KeysChanged:
+			r.proxies.put(key{kind: kindKeys}, e.Keys)
+		}
+	}
+	r.advanceLocked()
+	r.wakeLocked()
+}
+
+func (r *Registry) definedLocked(k key, v any, version state.Version) {
+	r.brokers.put(k, v)
+	r.pending[k] = version
+	r.version = max(r.version, version)
+}
+
+func (r *Registry) deletedLocked(k key, version state.Version) {
+	r.brokers.remove(k)
+	r.proxies.remove(k)
+	delete(r.pending, k)
+	r.version = max(r.version, version)
+}
+
+// Start begins a leadership: masters count as heard from until they have had time to report.
+func (r *Registry) Start() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.o.Now()
+	r.leading, r.live = true, liveness.New(r.o.Silence)
+	r.settled, r.settleBy, r.settleUpTo = false, now.Add(r.o.Silence), r.version
+	for _, h := range r.shards {
+		h.applied, h.caughtUp = h.hard.Applied, false
+		if h.hard.Master != 0 {
+			r.live.Heard(master(h.hard), now)
+		}
+		r.viewLocked(h)
+	}
+	r.advanceLocked()
+	r.wakeLocked()
+}
+
+// Stop ends a leadership: sessions, watches and waits end with NotLeader, or Draining after Close.
+func (r *Registry) Stop() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.leading = false
+	for _, h := range r.shards {
+		clear(h.sessions)
+	}
+	r.wakeLocked()
+}
+
+// Close is the last Stop.
+func (r *Registry) Close() {
+	r.mu.Lock()
+	r.closed = true
+	r.mu.Unlock()
+	r.Stop()
+}
+
+// AwaitLeading waits until this node leads with a complete state.
+func (r *Registry) AwaitLeading(ctx context.Context) error {
+	return r.await(ctx, func() (bool, error) {
+		if r.closed {
+			return false, r.goneLocked()
+		}
+		return r.leading, nil
+	})
+}
+
+func (r *Registry) goneLocked() error {
+	if r.closed {
+		return mqerr.New(mqerr.Draining, "this controller is stopping")
+	}
+	return mqerr.New(mqerr.NotLeader, "this controller is not the leader")
+}
+
+// await waits until done says so or fails. done is called with the lock held.
+func (r *Registry) await(ctx context.Context, done func() (bool, error)) error {
+	for {
+		r.mu.Lock()
+		ok, err := done()
+		wake := r.wake
+		r.mu.Unlock()
+		if ok || err != nil {
+			return err
+		}
+		select {
+		case <-wake:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Stats are figures for metrics and the status.
+type Stats struct {
+	Shards, LiveShards int
+	Sessions, Watchers int
+	Pending            int // definitions that proxies do not see yet
+	Version            state.Version
+}
+
+// Stats returns the figures of the moment.
+func (r *Registry) Stats() Stats {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := Stats{Shards: len(r.shards), Sessions: r.sessions, Watchers: r.watchers, Pending: len(r.pending), Version: r.version}
+	for _, h := range r.shards {
+		if r.liveLocked(h) && h.caughtUp {
+			s.LiveShards++
+		}
+	}
+	return s
+}

@@ -1,0 +1,128 @@
+package registry
+
+import (
+	"log/slog"
+	"slices"
+
+	"github.com/perigee-mq/perigee/controller/liveness"
+	"github.com/perigee-mq/perigee/controller/state"
+)
+
+func master(h *state.Shard) liveness.Replica {
+	return liveness.Replica{Shard: h.ID, ID: h.Master}
+}
+
+// shardLocked follows a change of a shard. A new mastership has logged nothing yet as far as anybody
+// knows, and counts as heard from: it was granted this moment.
+func (r *Registry) shardLocked(now *state.Shard, progress bool) {
+	h := r.shards[now.ID]
+	if h == nil {
+		h = &shard{hard: now, sessions: map[state.ReplicaID]*Session{}}
+		r.shards[now.ID] = h
+	}
+	before := h.hard
+	h.hard = now
+	if progress {
+		return
+	}
+	if before == now || before.Epoch != now.Epoch || before.MasterInc != now.MasterInc {
+		h.applied, h.caughtUp = now.Applied, false
+		if r.leading && now.Master != 0 {
+			r.live.Heard(master(now), r.o.Now())
+		}
+	}
+	for id, s := range h.sessions {
+		if err := fenced(now, id, s.inc, s.epoch, s.resigning); err != nil {
+			s.endLocked(err)
+		}
+	}
+	r.viewLocked(h)
+}
+
+// liveLocked reports whether the shard has a master that was heard from.
+func (r *Registry) liveLocked(h *shard) bool {
+	return h.hard.Master != 0 && r.live.Alive(master(h.hard))
+}
+
+// viewLocked tells proxies how a shard is.
+func (r *Registry) viewLocked(h *shard) {
+	k := shardKey(h.hard.ID)
+	v := ShardView{Shard: h.hard, Live: r.liveLocked(h) && h.caughtUp}
+	if before, ok := r.proxies.items[k].(ShardView); !ok || before != v {
+		r.proxies.put(k, v)
+	}
+}
+
+// Alive reports whether a replica was heard from.
+func (r *Registry) Alive(shard state.ShardID, id state.ReplicaID) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.live.Alive(liveness.Replica{Shard: shard, ID: id})
+}
+
+// Shards returns all shards by id.
+func (r *Registry) Shards() []ShardView {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	u := Update{}
+	for _, h := range r.shards {
+		u.Shards = append(u.Shards, ShardView{Shard: h.hard, Live: r.liveLocked(h) && h.caughtUp})
+	}
+	u.sort()
+	return u.Shards
+}
+
+// Tick marks brokers that have become silent. Call it several times within the silence.
+func (r *Registry) Tick() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.leading {
+		return
+	}
+	silent := r.live.Expire(r.o.Now())
+	for _, gone := range silent {
+		h := r.shards[gone.Shard]
+		if h == nil || h.hard.Master != gone.ID {
+			continue
+		}
+		r.o.Log.Warn("master not heard from", slog.String("shard", h.hard.Name), slog.Uint64("replica", uint64(gone.ID)))
+		h.caughtUp = false
+		r.viewLocked(h)
+	}
+	settled := r.settled
+	r.advanceLocked()
+	if len(silent) > 0 || settled != r.settled {
+		r.wakeLocked()
+	}
+}
+
+// settleLocked lets proxies have their first snapshot when every master has reported, or has had the
+// time to. What existed before this leadership is in it even if its broker is late: proxies had it.
+func (r *Registry) settleLocked() {
+	late := r.o.Now().After(r.settleBy)
+	for _, h := range r.shards {
+		if r.liveLocked(h) && !h.caughtUp && !late {
+			return
+		}
+	}
+	r.settled = true
+	for k, v := range r.pending {
+		if late && v <= r.settleUpTo {
+			r.showLocked(k)
+		}
+	}
+}
+
+// Progress returns the commands that make durable how far the masters are.
+func (r *Registry) Progress() []state.SetApplied {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var out []state.SetApplied
+	for _, h := range r.shards {
+		if x := h.hard; r.leading && x.Master != 0 && h.applied > x.Applied {
+			out = append(out, state.SetApplied{Shard: x.ID, Epoch: x.Epoch, Replica: x.Master, Inc: x.MasterInc, Applied: h.applied})
+		}
+	}
+	slices.SortFunc(out, func(a, b state.SetApplied) int { return compare(a.Shard, b.Shard) })
+	return out
+}

@@ -1,0 +1,120 @@
+// Package server serves perigee.controller.v1: it decodes a request, calls the Raft node or the
+// registry, and encodes the answer. Errors are plain; the interceptors of internal/rpc make statuses
+// of them.
+package server
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+	"google.golang.org/grpc"
+
+	controllerv1 "github.com/perigee-mq/perigee/api/perigee/controller/v1"
+	"github.com/perigee-mq/perigee/controller/registry"
+	"github.com/perigee-mq/perigee/controller/state"
+	"github.com/perigee-mq/perigee/internal/mqerr"
+)
+
+// ProtocolVersion is the version of perigee.controller.v1 that this release speaks.
+const ProtocolVersion = 1
+
+const (
+	// leaderWait is how long a call waits for a leader before it is refused: a start takes less.
+	leaderWait = 2 * time.Second
+	// confirmMax is how long a change waits for the brokers if the caller has no deadline.
+	confirmMax = 10 * time.Second
+	// answerMargin is how long before the caller's deadline the answer is sent, so that it arrives.
+	answerMargin = 200 * time.Millisecond
+	// firstBeat is how long a new session may be silent.
+	firstBeat = 5 * time.Second
+)
+
+// Node carries out commands and shows the state (controller/raft).
+type Node interface {
+	Apply(c state.Command) (state.Result, error)
+	View(f func(*state.State))
+	Leader() string
+}
+
+// Options configures New. All fields are needed.
+type Options struct {
+	Node     Node
+	Registry *registry.Registry
+	Release  string
+	Now      func() time.Time
+	Log      *slog.Logger
+}
+
+// Server implements the service. Each session has one goroutine beside its handler.
+type Server struct {
+	controllerv1.UnimplementedControllerServiceServer
+	o      Options
+	flight singleflight.Group
+	wg     sync.WaitGroup
+}
+
+// New returns a server.
+func New(o Options) *Server { return &Server{o: o} }
+
+// RegisterWith adds the service to a gRPC server.
+func (s *Server) RegisterWith(g grpc.ServiceRegistrar) {
+	controllerv1.RegisterControllerServiceServer(g, s)
+}
+
+// Wait returns when the goroutines of all sessions have ended: call it when the gRPC server has stopped.
+func (s *Server) Wait() { s.wg.Wait() }
+
+// leading waits a little for this node to lead.
+func (s *Server) leading(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, leaderWait)
+	defer cancel()
+	err := s.o.Registry.AwaitLeading(ctx)
+	if err != nil && ctx.Err() != nil {
+		return mqerr.New(mqerr.NotLeader, "this controller is not the leader (the leader is %q)", s.o.Node.Leader())
+	}
+	return err
+}
+
+// hello checks who speaks. A nil one is allowed where the caller has said it before.
+func (s *Server) hello(h *controllerv1.Hello, needed bool) error {
+	if h == nil {
+		if needed {
+			return mqerr.New(mqerr.Unsupported, "the request does not say which version it speaks")
+		}
+		return nil
+	}
+	if v := h.GetVersion(); v != ProtocolVersion {
+		newer := h.GetRelease()
+		if v < ProtocolVersion {
+			newer = s.o.Release
+		}
+		return mqerr.New(mqerr.Unsupported, "the caller (release %q) speaks version %d of the controller's protocol, this controller (release %q) version %d: run release %q on both", h.GetRelease(), v, s.o.Release, ProtocolVersion, newer)
+	}
+	if id, own := h.GetClusterId(), s.cluster(); id != "" && own != "" && id != own {
+		return mqerr.New(mqerr.Denied, "the caller belongs to cluster %s, this controller to %s: give it its own controller's address", id, own)
+	}
+	return nil
+}
+
+func (s *Server) cluster() (id string) {
+	s.o.Node.View(func(st *state.State) { id = st.Cluster() })
+	return id
+}
+
+// ownHello says who this is.
+func (s *Server) ownHello() *controllerv1.Hello {
+	return &controllerv1.Hello{Version: ProtocolVersion, Release: s.o.Release, ClusterId: s.cluster()}
+}
+
+// answerBy bounds a wait so that its outcome still reaches the caller.
+func answerBy(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return context.WithTimeout(ctx, confirmMax)
+	}
+	left := time.Until(deadline)
+	return context.WithTimeout(ctx, left-min(left/10, answerMargin))
+}

@@ -1,0 +1,141 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"time"
+
+	"google.golang.org/grpc"
+
+	controllerv1 "github.com/perigee-mq/perigee/api/perigee/controller/v1"
+	"github.com/perigee-mq/perigee/controller/registry"
+	"github.com/perigee-mq/perigee/controller/state"
+	"github.com/perigee-mq/perigee/internal/mqerr"
+)
+
+type brokerStream = grpc.BidiStreamingServer[controllerv1.BrokerHeartbeat, controllerv1.BrokerUpdate]
+
+// BrokerSession takes the heartbeats of a broker and sends it definitions, until either side ends it
+// or the broker's incarnation is over.
+func (s *Server) BrokerSession(stream brokerStream) error {
+	ctx, cancel := context.WithCancelCause(stream.Context())
+	defer cancel(nil)
+	if err := s.leading(ctx); err != nil {
+		return err
+	}
+	beats := s.receive(ctx, cancel, stream)
+	var first registry.Beat
+	select {
+	case m := <-beats:
+		if err := s.hello(m.GetHello(), false); err != nil {
+			return err
+		}
+		first = beatOf(m)
+	case <-ctx.Done():
+		return ended(ctx)
+	case <-time.After(firstBeat):
+		return mqerr.New(mqerr.Invalid, "a session begins with a heartbeat")
+	}
+	session, err := s.o.Registry.Open(first)
+	if err != nil {
+		return s.fenced(stream, err)
+	}
+	defer session.Close()
+	s.wg.Go(func() { s.listen(ctx, cancel, session, first, beats) })
+	return s.fenced(stream, s.feed(ctx, stream, session))
+}
+
+// receive reads the stream until it ends; the gRPC library ends it when the handler returns.
+func (s *Server) receive(ctx context.Context, cancel context.CancelCauseFunc, stream brokerStream) <-chan *controllerv1.BrokerHeartbeat {
+	beats := make(chan *controllerv1.BrokerHeartbeat)
+	s.wg.Go(func() {
+		for {
+			m, err := stream.Recv()
+			if err != nil {
+				cancel(err)
+				return
+			}
+			select {
+			case beats <- m:
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	return beats
+}
+
+// listen hands the heartbeats to the session. What ends the session reaches the handler through Next.
+func (s *Server) listen(ctx context.Context, cancel context.CancelCauseFunc, session *registry.Session, b registry.Beat, beats <-chan *controllerv1.BrokerHeartbeat) {
+	resigned := false
+	for {
+		if b.Resigning && !resigned {
+			resigned = true
+			s.resign(b)
+		}
+		select {
+		case m := <-beats:
+			b = beatOf(m)
+		case <-ctx.Done():
+			return
+		}
+		if err := session.Beat(b); err != nil {
+			cancel(err)
+			return
+		}
+	}
+}
+
+// resign ends the mastership of a broker that is leaving.
+func (s *Server) resign(b registry.Beat) {
+	if b.Epoch == 0 {
+		return
+	}
+	_, err := s.o.Node.Apply(state.Resign{Shard: b.Shard, Epoch: b.Epoch, Replica: b.Replica, Inc: b.Inc})
+	if err != nil && !mqerr.Is(err, mqerr.Fenced) {
+		s.o.Log.Warn("resignation not stored", slog.Uint64("shard", uint64(b.Shard)), slog.Any("error", err))
+	}
+}
+
+// feed sends definitions until the session ends.
+func (s *Server) feed(ctx context.Context, stream brokerStream, session *registry.Session) error {
+	hello := s.ownHello()
+	for {
+		u, err := session.Next(ctx)
+		if err != nil {
+			if ctx.Err() != nil {
+				return ended(ctx)
+			}
+			return err
+		}
+		if err := stream.Send(&controllerv1.BrokerUpdate{Hello: hello, Definitions: definitionsProto(u)}); err != nil {
+			return err
+		}
+		hello = nil
+	}
+}
+
+// ended tells why a session is over: a broker that closed its side is no error.
+func ended(ctx context.Context) error {
+	if err := context.Cause(ctx); !errors.Is(err, io.EOF) {
+		return err
+	}
+	return nil
+}
+
+// fenced tells the broker before the stream ends with the reason.
+func (s *Server) fenced(stream brokerStream, err error) error {
+	if !mqerr.Is(err, mqerr.Fenced) {
+		return err
+	}
+	return errors.Join(stream.Send(&controllerv1.BrokerUpdate{Fenced: true}), err)
+}
+
+func beatOf(m *controllerv1.BrokerHeartbeat) registry.Beat {
+	return registry.Beat{
+		Shard: state.ShardID(m.GetShard()), Replica: state.ReplicaID(m.GetReplicaId()), Inc: state.Incarnation(m.GetIncarnation()),
+		Epoch: state.Epoch(m.GetEpoch()), Applied: state.Version(m.GetAppliedVersion()), Resigning: m.GetResigning(),
+	}
+}

@@ -1,0 +1,24 @@
+package server
+
+import (
+	"context"
+
+	controllerv1 "github.com/perigee-mq/perigee/api/perigee/controller/v1"
+	"github.com/perigee-mq/perigee/controller/state"
+)
+
+// Status tells what this node knows, whether it leads or not.
+func (s *Server) Status(context.Context, *controllerv1.StatusRequest) (*controllerv1.StatusResponse, error) {
+	resp := &controllerv1.StatusResponse{Leader: s.o.Node.Leader()}
+	s.o.Node.View(func(st *state.State) {
+		topics, groups, _ := st.Len()
+		resp.ClusterId, resp.Topics, resp.Groups, resp.Version = st.Cluster(), uint32(topics), uint32(groups), uint64(st.Definitions())
+	})
+	for _, h := range s.o.Registry.Shards() {
+		resp.Shards = append(resp.Shards, shardProto(h.Shard, h.Live))
+		if h.Live {
+			resp.LiveShards = append(resp.LiveShards, uint32(h.ID))
+		}
+	}
+	return resp, nil
+}

@@ -47,9 +47,10 @@ type Options struct {
 // Server answers the public messaging service. It is stateless but for caches: any proxy can answer
 // any call.
 type Server struct {
-	o     Options
-	turns turns     // whose turn it is among the shards of a topic
-	sends sync.Pool // of *send
+	o        Options
+	turns    turns     // whose turn it is among the shards of a topic
+	sends    sync.Pool // of *send
+	receives receives  // shared by ReceiveMessage calls
 }
 
 // New returns a server.

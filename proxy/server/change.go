@@ -1,0 +1,87 @@
+package server
+
+import (
+	"time"
+
+	rmqv2 "github.com/perigee-mq/perigee/api/apache/rocketmq/v2"
+	"github.com/perigee-mq/perigee/internal/brokerapi"
+	"github.com/perigee-mq/perigee/internal/mqerr"
+	"github.com/perigee-mq/perigee/proxy/call"
+	"github.com/perigee-mq/perigee/proxy/receipt"
+	"github.com/perigee-mq/perigee/proxy/route"
+	"github.com/perigee-mq/perigee/proxy/wire"
+)
+
+// ChangeInvisibleDuration gives one message another time until it comes back, 0 for at once. The
+// handle stays as it is, since the lease does; it is in every answer, because clients overwrite their
+// handle with it even when they were refused.
+func (s *Server) ChangeInvisibleDuration(c call.Unary) {
+	var q wire.ChangeInvisibleDurationRequest
+	if err := q.Decode(c.Request()); err != nil {
+		failDecode(c, err)
+		return
+	}
+	answer := func(r refusal) {
+		dst := make([]byte, 0, 32+len(r.text)+len(q.Handle))
+		c.Reply(wire.AppendHandle(appendRefusal(dst, r), q.Handle))
+	}
+	client, no := clientID(c)
+	if no.given() {
+		answer(no)
+		return
+	}
+	s.o.Clients.Heard(client, s.o.Now())
+	length := q.InvisibleDuration.Duration() // none is 0
+	if no = s.checkChange(&q, length); no.given() {
+		answer(no)
+		return
+	}
+	routes := s.o.Routes.Load()
+	h, err := handleOf(routes, q.Handle, routes.Topic(q.Topic.Name), routes.Group(q.Group.Name))
+	if err != nil {
+		answer(s.outcome(RPCChangeInvisibleDuration, err))
+		return
+	}
+	s.change(c, routes, &h, length, q.Suspend, func(err error) {
+		if err != nil {
+			answer(s.outcome(RPCChangeInvisibleDuration, err))
+			return
+		}
+		answer(refuse(rmqv2.Code_OK, okText))
+	})
+}
+
+func (s *Server) checkChange(q *wire.ChangeInvisibleDurationRequest, length time.Duration) refusal {
+	if no := checkTopic(q.Topic.Name); no.given() {
+		return no
+	}
+	if no := checkGroup(q.Group.Name); no.given() {
+		return no
+	}
+	return s.checkInvisible(length, 0)
+}
+
+// change asks the message's broker. A suspended message keeps its attempt number.
+func (s *Server) change(c call.Info, routes *route.Snapshot, h *receipt.Handle, length time.Duration, suspend bool, then func(error)) {
+	home, err := s.shard(routes, h.Shard)
+	if err != nil {
+		then(err)
+		return
+	}
+	out := &brokerapi.ChangeRequest{
+		Head:  brokerapi.Head{Epoch: home.epoch, Deadline: s.deadline(c)},
+		Topic: h.Topic, Group: h.Group, Handles: []brokerapi.Handle{h.Handle}, Invisible: length,
+	}
+	if suspend {
+		out.Mode = brokerapi.ChangeKeep
+	}
+	home.broker.Change(out, func(reply *brokerapi.ChangeReply, err error) {
+		if err == nil && len(reply.Errors) != 1 {
+			err = mqerr.New(mqerr.Internal, "broker answered %d results for 1 handle", len(reply.Errors))
+		}
+		if err == nil {
+			err = reply.Errors[0]
+		}
+		then(err)
+	})
+}

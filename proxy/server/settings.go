@@ -1,0 +1,170 @@
+package server
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	rmqv2 "github.com/perigee-mq/perigee/api/apache/rocketmq/v2"
+	"github.com/perigee-mq/perigee/internal/mqerr"
+	"github.com/perigee-mq/perigee/proxy/call"
+	"github.com/perigee-mq/perigee/proxy/clients"
+	"github.com/perigee-mq/perigee/proxy/route"
+)
+
+// What producers are told: Java and Node cannot start without an exponential policy.
+const (
+	sendAttempts     = 3
+	sendBackoffFirst = 10 * time.Millisecond
+	sendBackoffMax   = time.Second
+	backoffFactor    = 2
+)
+
+// What consumers are told of lite topics, those of other kinds too.
+const (
+	liteQuota     = 2000 // subscriptions of one client
+	liteTopicSize = 64   // characters
+)
+
+// topicsKept bounds the topics that are remembered of one producer.
+const topicsKept = 1024
+
+// checkSettings checks settings and returns the consumer's group, nil for a producer.
+func (s *Server) checkSettings(ctx context.Context, settings *rmqv2.Settings) (*route.Group, error) {
+	switch settings.GetPubSub().(type) {
+	case *rmqv2.Settings_Publishing:
+		for _, t := range settings.GetPublishing().GetTopics() {
+			if no := checkTopic([]byte(t.GetName())); no.given() {
+				return nil, mqerr.New(mqerr.Invalid, "%s", no.text)
+			}
+		}
+		return nil, nil
+	case *rmqv2.Settings_Subscription:
+		return s.checkSubscription(ctx, settings)
+	}
+	return nil, mqerr.New(mqerr.Invalid, "the settings have neither a publishing nor a subscription part")
+}
+
+func (s *Server) checkSubscription(ctx context.Context, settings *rmqv2.Settings) (*route.Group, error) {
+	sub, lite := settings.GetSubscription(), false
+	switch settings.GetClientType() {
+	case rmqv2.ClientType_PUSH_CONSUMER, rmqv2.ClientType_SIMPLE_CONSUMER:
+	case rmqv2.ClientType_LITE_PUSH_CONSUMER, rmqv2.ClientType_LITE_SIMPLE_CONSUMER:
+		lite = true
+	default:
+		return nil, mqerr.New(mqerr.Invalid, "client type %s is not that of a consumer that this release serves", settings.GetClientType())
+	}
+	name := sub.GetGroup().GetName()
+	if no := checkGroup([]byte(name)); no.given() {
+		return nil, mqerr.New(mqerr.Invalid, "%s", no.text)
+	}
+	for _, e := range sub.GetSubscriptions() {
+		f := e.GetExpression()
+		if no := checkFilter(int32(f.GetType()), []byte(f.GetExpression())); no.given() {
+			return nil, mqerr.New(mqerr.Invalid, "%s", no.text)
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.o.Limits.BrokerTimeout)
+	defer cancel()
+	group, err := s.ensureGroup(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return group, checkLite(group, lite, sub)
+}
+
+// checkLite keeps lite consumers and groups that are bound to a lite topic together.
+func checkLite(group *route.Group, lite bool, sub *rmqv2.Subscription) error {
+	switch {
+	case lite && group.LiteTopic == "":
+		return mqerr.New(mqerr.Invalid, "consumer group %s is not bound to a lite topic, as a lite consumer's must be", group.Name)
+	case !lite && group.LiteTopic != "":
+		return mqerr.New(mqerr.Invalid, "consumer group %s is bound to lite topic %s: only lite consumers may use it", group.Name, group.LiteTopic)
+	case lite && !slices.ContainsFunc(sub.GetSubscriptions(), func(e *rmqv2.SubscriptionEntry) bool {
+		return e.GetTopic().GetName() == group.LiteTopic
+	}):
+		return mqerr.New(mqerr.Invalid, "a lite consumer of group %s must subscribe to topic %s", group.Name, group.LiteTopic)
+	}
+	return nil
+}
+
+// remembered is what the proxy keeps of settings as the client sent them.
+func remembered(settings *rmqv2.Settings) clients.Settings {
+	kept := clients.Settings{
+		Type:           clients.Type(settings.GetClientType()),
+		Group:          settings.GetSubscription().GetGroup().GetName(),
+		RequestTimeout: settings.GetRequestTimeout().AsDuration(),
+		PollTimeout:    settings.GetSubscription().GetLongPollingTimeout().AsDuration(),
+	}
+	if settings.GetPublishing() != nil {
+		kept.Type = clients.Producer
+	}
+	for _, t := range settings.GetPublishing().GetTopics() {
+		if len(kept.Topics) == topicsKept {
+			break
+		}
+		kept.Topics = append(kept.Topics, t.GetName())
+	}
+	return kept
+}
+
+// completeSettings overwrites what the server decides; everything else is echoed. Every field here is
+// one without which some client does not start, send or receive.
+func (s *Server) completeSettings(settings *rmqv2.Settings, group *route.Group, node bool) {
+	settings.Metric = &rmqv2.Metric{}
+	if pub := settings.GetPublishing(); pub != nil {
+		pub.MaxBodySize = int32(s.o.Limits.BodyBytes)
+		pub.ValidateMessageType = true
+		settings.BackoffPolicy = exponential(sendAttempts, sendBackoffFirst, sendBackoffMax)
+		return
+	}
+	sub := settings.GetSubscription()
+	sub.Fifo = proto.Bool(group.Ordered)
+	sub.ReceiveBatchSize = proto.Int32(int32(s.o.Limits.ReceiveBatch))
+	sub.LongPollingTimeout = durationpb.New(s.o.Limits.PollMax)
+	sub.LiteSubscriptionQuota = proto.Int32(liteQuota)
+	sub.MaxLiteTopicSize = proto.Int32(liteTopicSize)
+	settings.BackoffPolicy = groupBackoff(group, node)
+}
+
+// groupBackoff is the retry policy of a group. Node knows only exponential ones, and Python's push
+// consumers only lists, whole seconds at that.
+func groupBackoff(group *route.Group, node bool) *rmqv2.RetryPolicy {
+	if node {
+		return exponential(group.MaxAttempts, wholeSeconds(group.Backoff[0]), wholeSeconds(group.Backoff[len(group.Backoff)-1]))
+	}
+	next := make([]*durationpb.Duration, len(group.Backoff))
+	for i, d := range group.Backoff {
+		next[i] = durationpb.New(wholeSeconds(d))
+	}
+	return &rmqv2.RetryPolicy{
+		MaxAttempts: group.MaxAttempts,
+		Strategy:    &rmqv2.RetryPolicy_CustomizedBackoff{CustomizedBackoff: &rmqv2.CustomizedBackoff{Next: next}},
+	}
+}
+
+func exponential(attempts int32, first, most time.Duration) *rmqv2.RetryPolicy {
+	return &rmqv2.RetryPolicy{
+		MaxAttempts: attempts,
+		Strategy: &rmqv2.RetryPolicy_ExponentialBackoff{ExponentialBackoff: &rmqv2.ExponentialBackoff{
+			Initial: durationpb.New(first), Max: durationpb.New(most), Multiplier: backoffFactor,
+		}},
+	}
+}
+
+// wholeSeconds rounds up.
+func wholeSeconds(d time.Duration) time.Duration {
+	return (d + time.Second - 1).Truncate(time.Second)
+}
+
+// speaksNode recognises the Node.js client, which calls its language HTTP in the headers.
+func speaksNode(c call.Info, settings *rmqv2.Settings) bool {
+	if l := settings.GetUserAgent().GetLanguage(); l != rmqv2.Language_LANGUAGE_UNSPECIFIED {
+		return l == rmqv2.Language_NODE_JS
+	}
+	l := c.Header(headerLanguage)
+	return l == "HTTP" || l == "NODE_JS"
+}

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/perigee-mq/perigee/broker"
+	"github.com/perigee-mq/perigee/broker/engine"
+	"github.com/perigee-mq/perigee/internal/obs"
+)
+
+// brokerSettings are the settings of a broker.
+type brokerSettings struct {
+	logSettings   `koanf:",squash"`
+	storeSettings `koanf:",squash"`
+	DataDir       string   `koanf:"data-dir" help:"directory of the broker's log"`
+	Addr          string   `koanf:"addr" help:"address for proxies"`
+	HTTPAddr      string   `koanf:"http-addr" help:"address for /metrics, /healthz and /readyz; empty: none"`
+	Advertise     string   `koanf:"advertise" help:"address that proxies use, host:port; default: --addr"`
+	Group         string   `koanf:"group" help:"name of the broker group"`
+	ID            uint32   `koanf:"id" help:"number of this replica in its group, from 1"`
+	Controller    []string `koanf:"controller" help:"addresses of the controllers"`
+}
+
+func newBroker() *cobra.Command {
+	s := &brokerSettings{logSettings: defaultLog(), storeSettings: defaultStore(1 << 30), Addr: "127.0.0.1:10911", ID: 1, Controller: []string{}}
+	c := &cobra.Command{
+		Use: "broker --data-dir DIR --group NAME --controller ADDR", Short: "Run a broker: one log and its views",
+		Args: exactArgs(0, "no argument"),
+		RunE: func(c *cobra.Command, _ []string) error { return s.run(c) },
+	}
+	return withSettings(c, s)
+}
+
+func (s *brokerSettings) run(c *cobra.Command) error {
+	log, err := s.logger()
+	if err != nil {
+		return err
+	}
+	switch {
+	case s.DataDir == "":
+		return usageError("broker needs --data-dir: messages must outlive it")
+	case s.Group == "":
+		return usageError("broker needs --group, the name of its broker group")
+	case s.ID == 0:
+		return usageError("--id counts from 1")
+	}
+	if err := s.check(); err != nil {
+		return err
+	}
+	conn, err := dialController(s.Controller)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	ln, err := listen("--addr", s.Addr)
+	if err != nil {
+		return err
+	}
+	tuneGC()
+	logStart(log, "broker", "addr", ln.Addr().String(), "group", s.Group, "id", s.ID, "data_dir", s.DataDir)
+	metrics, err := obs.NewMetrics()
+	if err != nil {
+		return err
+	}
+	b := broker.New(broker.Options{
+		DataDir: s.DataDir, Group: s.Group, ID: s.ID, Listener: ln, Advertise: advertise(s.Advertise, ln), Controller: conn,
+		SegmentBytes: int64(s.SegmentBytes), Engine: s.engine(), Metrics: metrics.Meter("perigee/broker"), Release: version, Log: log,
+	})
+	g, ctx := errgroup.WithContext(c.Context())
+	g.Go(func() error { return b.Run(ctx) })
+	parts := []string{"addr=" + ln.Addr().String()}
+	if s.HTTPAddr != "" {
+		http, err := listen("--http-addr", s.HTTPAddr)
+		if err != nil {
+			return err
+		}
+		g.Go(func() error {
+			return obs.ServeHTTP(ctx, http, obs.NewMux(obs.Health{Live: b.Live, Ready: b.Healthy}, metrics))
+		})
+		parts = append(parts, "http="+http.Addr().String())
+	}
+	g.Go(func() error { return announce(ctx, c.OutOrStdout(), b.Ready(), parts...) })
+	return g.Wait()
+}
+
+// engine returns the engine's options of the settings.
+func (s storeSettings) engine() engine.Options {
+	return engine.Options{
+		Async: s.Flush == "async", FlushInterval: s.FlushInterval, CheckpointInterval: s.CheckpointInterval, CheckpointBytes: int64(s.CheckpointBytes),
+	}
+}

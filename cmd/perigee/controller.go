@@ -1,0 +1,65 @@
+package main
+
+import (
+	"net"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/perigee-mq/perigee/controller"
+)
+
+// controllerSettings are the settings of a controller.
+type controllerSettings struct {
+	logSettings `koanf:",squash"`
+	DataDir     string `koanf:"data-dir" help:"directory of the controller's state"`
+	Addr        string `koanf:"addr" help:"address for brokers and proxies"`
+	RaftAddr    string `koanf:"raft-addr" help:"address for the other controllers"`
+	Advertise   string `koanf:"advertise" help:"address that others use for this one, host:port; default: --addr"`
+	NodeID      string `koanf:"id" help:"name of this controller among the controllers"`
+}
+
+func newController() *cobra.Command {
+	s := &controllerSettings{logSettings: defaultLog(), Addr: "127.0.0.1:9876", RaftAddr: "127.0.0.1:9877", NodeID: "c1"}
+	c := &cobra.Command{
+		Use: "controller --data-dir DIR", Short: "Run a controller: topics, groups, broker groups, routes",
+		Args: exactArgs(0, "no argument"),
+		RunE: func(c *cobra.Command, _ []string) error { return s.run(c) },
+	}
+	return withSettings(c, s)
+}
+
+func (s *controllerSettings) run(c *cobra.Command) error {
+	log, err := s.logger()
+	if err != nil {
+		return err
+	}
+	if s.DataDir == "" {
+		return usageError("controller needs --data-dir: what it knows must outlive it")
+	}
+	ln, err := listen("--addr", s.Addr)
+	if err != nil {
+		return err
+	}
+	tuneGC()
+	logStart(log, "controller", "addr", ln.Addr().String(), "raft_addr", s.RaftAddr, "data_dir", s.DataDir)
+	ctl, err := controller.New(controller.Options{
+		ID: s.NodeID, DataDir: s.DataDir, Listener: ln, RaftAddr: s.RaftAddr, Advertise: advertise(s.Advertise, ln), Release: version, Log: log,
+	})
+	if err != nil {
+		return err
+	}
+	g, ctx := errgroup.WithContext(c.Context())
+	g.Go(func() error { return ctl.Run(ctx) })
+	g.Go(func() error {
+		return announce(ctx, c.OutOrStdout(), ctl.Ready(), "addr="+ln.Addr().String(), "raft="+s.RaftAddr)
+	})
+	return g.Wait()
+}
+
+func advertise(given string, ln net.Listener) string {
+	if given != "" {
+		return given
+	}
+	return ln.Addr().String()
+}

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/perigee-mq/perigee/broker"
+	"github.com/perigee-mq/perigee/controller"
+	"github.com/perigee-mq/perigee/internal/obs"
+	"github.com/perigee-mq/perigee/proxy"
+)
+
+// devSettings are the settings of dev.
+type devSettings struct {
+	logSettings   `koanf:",squash"`
+	storeSettings `koanf:",squash"`
+	edgeSettings  `koanf:",squash"`
+	DataDir       string `koanf:"data-dir" help:"directory for everything; default: a temporary one, removed at the end"`
+}
+
+// devGroup is the broker group of a dev process.
+const devGroup = "dev"
+
+func newDev() *cobra.Command {
+	s := &devSettings{logSettings: defaultLog(), storeSettings: defaultStore(64 << 20), edgeSettings: defaultEdge()}
+	s.AutoCreate = true
+	c := &cobra.Command{
+		Use: "dev", Short: "Run a whole service in one process, without configuration",
+		Long: "Runs controller, broker and proxy in one process on loopback addresses.\n\n" +
+			"With --auto-create (the default) a topic or group that a client names is created on first use: the topic takes every\n" +
+			"type of message, the group is unordered.",
+		Args: exactArgs(0, "no argument"),
+		RunE: func(c *cobra.Command, _ []string) error { return s.run(c) },
+	}
+	return withSettings(c, s)
+}
+
+func (s *devSettings) run(c *cobra.Command) error {
+	log, err := s.logger()
+	if err != nil {
+		return err
+	}
+	if err := s.check(); err != nil {
+		return err
+	}
+	dir, remove, err := s.directory(c)
+	if err != nil {
+		return err
+	}
+	defer remove()
+	ln, err := listen("--grpc-addr", s.GRPCAddr)
+	if err != nil {
+		return err
+	}
+	http, err := listen("--http-addr", s.HTTPAddr)
+	if err != nil {
+		return err
+	}
+	tuneGC()
+	logStart(log, "dev", "grpc_addr", ln.Addr().String(), "http_addr", http.Addr().String(), "data_dir", dir)
+	d, err := s.wire(dir, ln, log)
+	if err != nil {
+		return err
+	}
+	defer d.conn.Close()
+	g, ctx := errgroup.WithContext(c.Context())
+	g.Go(func() error { return d.run(ctx) })
+	g.Go(func() error {
+		return obs.ServeHTTP(ctx, http, obs.NewMux(obs.Health{Live: d.broker.Live, Ready: d.ready}, d.metrics))
+	})
+	g.Go(func() error {
+		return announce(ctx, c.OutOrStdout(), d.proxy.Ready(), "grpc="+ln.Addr().String(), "http="+http.Addr().String())
+	})
+	return g.Wait()
+}
+
+// directory is where everything is kept, and what to do with it at the end.
+func (s *devSettings) directory(c *cobra.Command) (string, func(), error) {
+	if s.DataDir != "" {
+		return s.DataDir, func() {}, os.MkdirAll(s.DataDir, 0o755)
+	}
+	dir, err := os.MkdirTemp("", "perigee-dev-")
+	if err != nil {
+		return "", nil, err
+	}
+	fmt.Fprintf(c.ErrOrStderr(), "keeping data in %s until the end; --data-dir keeps it for good\n", dir)
+	return dir, func() { _ = os.RemoveAll(dir) }, nil
+}
+
+// devParts are the three tiers in one process. The tiers speak gRPC over a pipe in memory; proxy and
+// broker meet through brokerapi.
+type devParts struct {
+	controller *controller.Controller
+	broker     *broker.Broker
+	proxy      *proxy.Proxy
+	conn       *grpc.ClientConn
+	metrics    *obs.Metrics
+}
+
+// pipeBytes is the size of the in-memory pipe's buffer.
+const pipeBytes = 256 << 10
+
+func (s *devSettings) wire(dir string, ln net.Listener, log *slog.Logger) (*devParts, error) {
+	pipe := bufconn.Listen(pipeBytes)
+	conn, err := grpc.NewClient("passthrough:///controller", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return pipe.DialContext(ctx) }))
+	if err != nil {
+		return nil, err
+	}
+	d := &devParts{conn: conn}
+	if d.metrics, err = obs.NewMetrics(); err != nil {
+		return nil, err
+	}
+	if d.controller, err = controller.New(controller.Options{
+		ID: "dev", DataDir: filepath.Join(dir, "controller"), Listener: pipe, Release: version, Log: log.With("tier", "controller"),
+	}); err != nil {
+		return nil, err
+	}
+	d.broker = broker.New(broker.Options{
+		DataDir: filepath.Join(dir, "broker"), Group: devGroup, ID: 1, Advertise: s.advertised(ln), Controller: conn,
+		SegmentBytes: int64(s.SegmentBytes), Engine: s.engine(), Metrics: d.metrics.Meter("perigee/broker"), Release: version, Log: log.With("tier", "broker"),
+	})
+	d.proxy, err = proxy.New(proxy.Options{
+		Listener: ln, Controller: conn, Local: d.broker, Advertise: s.advertised(ln), AutoCreate: s.AutoCreate, CertFile: s.TLSCert, KeyFile: s.TLSKey,
+		Metrics: d.metrics.Meter("perigee/proxy"), Release: version, Log: log.With("tier", "proxy"),
+	})
+	return d, err
+}
+
+// run runs the tiers and stops them in the reverse order of their start.
+func (d *devParts) run(ctx context.Context) error {
+	ctlCtx, stopCtl := context.WithCancel(context.WithoutCancel(ctx))
+	brokerCtx, stopBroker := context.WithCancel(ctlCtx)
+	proxyCtx, stopProxy := context.WithCancel(brokerCtx)
+	ended := make(chan error, 3)
+	start := func(run func(context.Context) error, ctx context.Context, then func()) {
+		go func() { err := run(ctx); then(); ended <- err }()
+	}
+	start(d.controller.Run, ctlCtx, stopProxy)
+	start(d.broker.Run, brokerCtx, func() { stopProxy(); stopCtl() })
+	start(d.proxy.Run, proxyCtx, stopBroker)
+	stop := context.AfterFunc(ctx, stopProxy)
+	defer stop()
+	defer stopCtl()
+	return errors.Join(<-ended, <-ended, <-ended)
+}
+
+func (d *devParts) ready() error {
+	if err := d.broker.Healthy(); err != nil {
+		return err
+	}
+	return d.proxy.Healthy()
+}

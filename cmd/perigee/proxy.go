@@ -1,0 +1,66 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/perigee-mq/perigee/internal/obs"
+	"github.com/perigee-mq/perigee/proxy"
+)
+
+// proxySettings are the settings of a proxy.
+type proxySettings struct {
+	logSettings  `koanf:",squash"`
+	edgeSettings `koanf:",squash"`
+	Controller   []string `koanf:"controller" help:"addresses of the controllers"`
+}
+
+func newProxy() *cobra.Command {
+	s := &proxySettings{logSettings: defaultLog(), edgeSettings: defaultEdge(), Controller: []string{}}
+	c := &cobra.Command{
+		Use: "proxy --controller ADDR", Short: "Run a proxy: the port that clients use",
+		Args: exactArgs(0, "no argument"),
+		RunE: func(c *cobra.Command, _ []string) error { return s.run(c) },
+	}
+	return withSettings(c, s)
+}
+
+func (s *proxySettings) run(c *cobra.Command) error {
+	log, err := s.logger()
+	if err != nil {
+		return err
+	}
+	conn, err := dialController(s.Controller)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	ln, err := listen("--grpc-addr", s.GRPCAddr)
+	if err != nil {
+		return err
+	}
+	http, err := listen("--http-addr", s.HTTPAddr)
+	if err != nil {
+		return err
+	}
+	tuneGC()
+	logStart(log, "proxy", "grpc_addr", ln.Addr().String(), "http_addr", http.Addr().String())
+	metrics, err := obs.NewMetrics()
+	if err != nil {
+		return err
+	}
+	p, err := proxy.New(proxy.Options{
+		Listener: ln, Controller: conn, Advertise: s.advertised(ln), AutoCreate: s.AutoCreate, CertFile: s.TLSCert, KeyFile: s.TLSKey,
+		Metrics: metrics.Meter("perigee/proxy"), Release: version, Log: log,
+	})
+	if err != nil {
+		return err
+	}
+	g, ctx := errgroup.WithContext(c.Context())
+	g.Go(func() error { return p.Run(ctx) })
+	g.Go(func() error { return obs.ServeHTTP(ctx, http, obs.NewMux(obs.Health{Ready: p.Healthy}, metrics)) })
+	g.Go(func() error {
+		return announce(ctx, c.OutOrStdout(), p.Ready(), "grpc="+ln.Addr().String(), "http="+http.Addr().String())
+	})
+	return g.Wait()
+}

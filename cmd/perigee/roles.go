@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/resolver/manual"
+
+	"github.com/perigee-mq/perigee/internal/cfg"
+)
+
+// storeSettings are the settings of processes with a broker in them.
+type storeSettings struct {
+	SegmentBytes       cfg.Bytes     `koanf:"segment-bytes" help:"size of one file of the commit log"`
+	Flush              string        `koanf:"flush" help:"when a message counts as stored, for topics that do not say: sync (after fdatasync) or async (after the write)"`
+	FlushInterval      time.Duration `koanf:"flush-interval" help:"longest time that asynchronously flushed data waits for fdatasync"`
+	CheckpointInterval time.Duration `koanf:"checkpoint-interval" help:"time between checkpoints of the views"`
+	CheckpointBytes    cfg.Bytes     `koanf:"checkpoint-bytes" help:"log written between checkpoints of the views, at most"`
+}
+
+func defaultStore(segment cfg.Bytes) storeSettings {
+	return storeSettings{
+		SegmentBytes: segment, Flush: "sync", FlushInterval: 500 * time.Millisecond, CheckpointInterval: 30 * time.Second, CheckpointBytes: 64 << 20,
+	}
+}
+
+func (s storeSettings) check() error {
+	if s.Flush != "sync" && s.Flush != "async" {
+		return usageError("--flush %q: use sync or async", s.Flush)
+	}
+	return nil
+}
+
+// edgeSettings are the settings of processes with a proxy in them.
+type edgeSettings struct {
+	GRPCAddr   string `koanf:"grpc-addr" help:"address for clients: gRPC, TLS and plain text"`
+	HTTPAddr   string `koanf:"http-addr" help:"address for /metrics, /healthz and /readyz"`
+	Advertise  string `koanf:"advertise" help:"address that routes name when a client named none, host:port; default: --grpc-addr"`
+	AutoCreate bool   `koanf:"auto-create" help:"create topics and groups that clients name"`
+	TLSCert    string `koanf:"tls-cert" help:"PEM file with the certificate chain; default: a self-signed one"`
+	TLSKey     string `koanf:"tls-key" help:"PEM file with the key of --tls-cert"`
+}
+
+func defaultEdge() edgeSettings {
+	return edgeSettings{GRPCAddr: "127.0.0.1:8081", HTTPAddr: "127.0.0.1:8082"}
+}
+
+func (s edgeSettings) advertised(ln net.Listener) string {
+	if s.Advertise != "" {
+		return s.Advertise
+	}
+	return ln.Addr().String()
+}
+
+// listen opens a port, with an error that says which one.
+func listen(what, addr string) (net.Listener, error) {
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w: choose another address or end the process that has it", what, err)
+	}
+	return ln, nil
+}
+
+// dialController returns a connection that finds a controller among addresses, now and after a
+// failure.
+func dialController(addrs []string) (*grpc.ClientConn, error) {
+	if len(addrs) == 0 {
+		return nil, usageError("--controller is missing: name at least one controller, host:port")
+	}
+	r := manual.NewBuilderWithScheme("perigee")
+	var state resolver.State
+	for _, a := range addrs {
+		a = strings.TrimSpace(a)
+		if _, _, err := net.SplitHostPort(a); err != nil {
+			return nil, usageError("--controller %q: write host:port", a)
+		}
+		state.Endpoints = append(state.Endpoints, resolver.Endpoint{Addresses: []resolver.Address{{Addr: a}}})
+	}
+	r.InitialState(state)
+	return grpc.NewClient("perigee:///controller", grpc.WithResolvers(r), grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff: backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second}, MinConnectTimeout: 2 * time.Second,
+		}))
+}
+
+// gcPercent is the default of GOGC for servers: less collecting for some memory. The environment wins.
+const gcPercent = 200
+
+// tuneGC sets the collector for a server process.
+func tuneGC() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
+}
+
+// announce prints the line that says where a process listens, once it is ready.
+func announce(ctx context.Context, w io.Writer, ready <-chan struct{}, parts ...string) error {
+	select {
+	case <-ready:
+		_, err := fmt.Fprintln(w, "ready "+strings.Join(parts, " "))
+		return err
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+// logStart is the one line that a start leaves in the log.
+func logStart(log *slog.Logger, role string, attrs ...any) {
+	log.Info("starting", append([]any{"role", role, "version", version}, attrs...)...)
+}

@@ -31,7 +31,8 @@ func (w *Watcher) Next(ctx context.Context) (Update, error) {
 			return false, w.r.goneLocked()
 		}
 		version := w.r.shownLocked()
-		if !w.r.settled || w.started && w.cursor == w.r.proxies.head && w.version >= version {
+		news := w.cursor != w.r.proxies.head || w.version < version && len(w.r.pending) == 0
+		if !w.r.settled || w.started && !news {
 			return false, nil
 		}
 		u = w.updateLocked(version)

@@ -1,0 +1,131 @@
+package commitlog
+
+import (
+	"bytes"
+
+	"github.com/perigee-mq/perigee/internal/mqerr"
+	"github.com/perigee-mq/perigee/store/record"
+	"github.com/perigee-mq/perigee/store/segment"
+)
+
+// scanBytes is how much a scanner reads at once, unless a record is longer.
+const scanBytes = 1 << 20
+
+var zeroHeader [record.HeaderSize]byte
+
+// scanner reads records one after the other, verified, until something that is none.
+type scanner struct {
+	segs  []*segment.Segment
+	pos   record.Pos // of the next record
+	limit record.Pos // stop here
+	epoch record.Epoch
+
+	buf []byte // bytes from lo on
+	lo  record.Pos
+	why error // after the end: what stands there instead of a record, nil for nothing
+}
+
+// next returns the next record, whose body is valid until the call after. ok is false at the end, and
+// why tells if it is a good one. An error is of the disk, or of a record that a later release wrote.
+func (s *scanner) next() (r record.Record, ok bool, err error) {
+	for len(s.segs) > 0 && s.pos >= s.segs[0].End() {
+		s.segs = s.segs[1:]
+	}
+	if len(s.segs) == 0 || s.pos >= s.limit {
+		return r, false, nil
+	}
+	seg := s.segs[0]
+	head, err := s.bytes(seg, record.HeaderSize)
+	if err != nil {
+		return r, false, err
+	}
+	if head == nil {
+		s.why = mqerr.New(mqerr.Corrupt, "the segment ends within a record header")
+		return r, false, nil
+	}
+	if bytes.Equal(head, zeroHeader[:]) {
+		return r, false, nil
+	}
+	if r.Header, s.why = s.header(seg, head); s.why != nil {
+		return r, false, nil
+	}
+	b, err := s.bytes(seg, r.Stored())
+	if err != nil {
+		return r, false, err
+	}
+	if s.why = r.Check(b); s.why != nil {
+		return r, false, nil
+	}
+	r, err = record.Decode(b)
+	if err != nil { // it is whole, so it is of a later release
+		return r, false, err
+	}
+	s.pos, s.epoch = r.End(), r.Epoch
+	return r, true, nil
+}
+
+// header reads the header at pos and checks that a record of this log can begin so.
+func (s *scanner) header(seg *segment.Segment, head []byte) (record.Header, error) {
+	h, err := record.DecodeHeader(head)
+	switch {
+	case err != nil:
+		return h, err
+	case h.Pos != s.pos:
+		return h, mqerr.New(mqerr.Corrupt, "its header is of position %d", h.Pos)
+	case h.End() > seg.End():
+		return h, mqerr.New(mqerr.Corrupt, "its %d bytes go beyond the segment", h.Size)
+	case h.Epoch < s.epoch:
+		return h, mqerr.New(mqerr.Corrupt, "its epoch %d is older than epoch %d before it", h.Epoch, s.epoch)
+	}
+	return h, nil
+}
+
+// bytes returns n bytes from pos on, nil if the segment ends before.
+func (s *scanner) bytes(seg *segment.Segment, n int) ([]byte, error) {
+	if s.pos+record.Pos(n) > seg.End() {
+		return nil, nil
+	}
+	off := int(s.pos - s.lo)
+	if s.pos < s.lo || off+n > len(s.buf) {
+		want := min(record.Pos(max(n, scanBytes)), seg.End()-s.pos)
+		if cap(s.buf) < int(want) {
+			s.buf = make([]byte, want)
+		}
+		s.buf, s.lo, off = s.buf[:want], s.pos, 0
+		if err := seg.ReadAt(s.buf, s.pos); err != nil {
+			s.buf = s.buf[:0]
+			return nil, err
+		}
+	}
+	return s.buf[off : off+n], nil
+}
+
+// where names the position of the next record for people.
+func (l *Log) where(pos record.Pos) string {
+	if s := l.find(pos); s != nil {
+		return s.Where(pos)
+	}
+	return l.o.Dir
+}
+
+// Scan reads the records from a record's position on, verified, until the end of the log or fn returns
+// an error, which it returns. Bodies are valid until fn returns. If the log was not recovered, bytes
+// that are no record end it with an error of kind Corrupt that names the place: what a crash may leave
+// behind is told apart from damage by Recover only.
+func (l *Log) Scan(from record.Pos, fn func(record.Record) error) error {
+	s := scanner{segs: *l.segs.Load(), pos: from, limit: record.Pos(l.limit.Load())}
+	for {
+		r, ok, err := s.next()
+		switch {
+		case err != nil:
+			return err
+		case s.why != nil:
+			return mqerr.New(mqerr.Corrupt, "%s: no whole record: %w", l.where(s.pos), s.why)
+		case !ok:
+			return nil
+		}
+		if err := fn(r); err != nil {
+			return err
+		}
+	}
+}

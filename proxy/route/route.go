@@ -106,7 +106,8 @@ type Shard struct {
 	Name      string          // also the public broker name
 	Address   string          // of the master, host:port; empty if it was never known
 	Epoch     brokerapi.Epoch // of the current master
-	HasMaster bool            // false: nobody leads it now, or nobody that was heard of lately
+	HasMaster bool            // false: nobody leads it now
+	Live      bool            // the master was heard of lately; if not, it may still serve: try others first
 }
 
 // HandleKey is a key of the receipt handles.

@@ -148,7 +148,7 @@ func newWorld(t testing.TB, change func(*Options)) *world {
 			{ID: 10, Name: "nowhere", Type: route.Normal},
 		},
 		Groups: []route.Group{{ID: 1, Name: "plain"}, {ID: 2, Name: "ordered", Ordered: true}},
-		Shards: []route.Shard{{ID: 1, Name: "alpha", HasMaster: true, Epoch: 1}, {ID: 2, Name: "beta", HasMaster: true, Epoch: 1}},
+		Shards: []route.Shard{{ID: 1, Name: "alpha", HasMaster: true, Live: true, Epoch: 1}, {ID: 2, Name: "beta", HasMaster: true, Live: true, Epoch: 1}},
 	})
 	o := Options{
 		Routes: w.table, Brokers: w.brokers, Advertise: "203.0.113.5:8081", Log: w.log.logger(),

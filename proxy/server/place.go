@@ -37,16 +37,22 @@ func shardName(sh *route.Shard, id brokerapi.ShardID) any {
 // turns deals placements out one after the other, each as often as it has queues.
 type turns struct{ n atomic.Uint64 }
 
-// start returns the index of the placement whose turn it is.
-func (t *turns) start(topic *route.Topic) int {
+// start returns the index of the placement whose turn it is. If its shard was not heard of lately, it
+// is the next one that was; if none was, it stays.
+func (t *turns) start(routes *route.Snapshot, topic *route.Topic) int {
 	i := int((t.n.Add(1) - 1) % uint64(topic.Queues))
-	for at, p := range topic.Placements {
-		if i < int(p.Queues) {
+	turn := 0
+	for i >= int(topic.Placements[turn].Queues) {
+		i -= int(topic.Placements[turn].Queues)
+		turn++
+	}
+	for n := range topic.Placements {
+		at := (turn + n) % len(topic.Placements)
+		if sh := routes.Shard(topic.Placements[at].Shard); sh != nil && sh.HasMaster && sh.Live {
 			return at
 		}
-		i -= int(p.Queues)
 	}
-	return 0
+	return turn
 }
 
 // elsewhere reports whether a send that failed so may go to another shard: nothing was written, and

@@ -129,7 +129,7 @@ func (d *send) start(now time.Time) {
 		d.to(shard)
 		return
 	}
-	d.at, d.left = d.s.turns.start(d.topic), len(d.topic.Placements)-1
+	d.at, d.left = d.s.turns.start(d.routes, d.topic), len(d.topic.Placements)-1
 	d.to(d.topic.Placements[d.at].Shard)
 }
 

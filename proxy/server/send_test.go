@@ -132,6 +132,9 @@ func TestShardsThatCannot(t *testing.T) {
 		want   rmqv2.Code
 	}{
 		{"no master", func(w *world) { w.table.Apply(route.Update{Shards: []route.Shard{{ID: 1, Name: "alpha"}}}) }, rmqv2.Code_OK},
+		{"not heard of", func(w *world) {
+			w.table.Apply(route.Update{Shards: []route.Shard{{ID: 1, Name: "alpha", HasMaster: true}}})
+		}, rmqv2.Code_OK},
 		{"no connection", func(w *world) { delete(w.brokers, 1) }, rmqv2.Code_OK},
 		{"draining", func(w *world) { w.brokers[1].fail = mqerr.New(mqerr.Draining, "leaving") }, rmqv2.Code_OK},
 		{"disk full", func(w *world) { w.brokers[1].fail = mqerr.New(mqerr.DiskFull, "90 %%") }, rmqv2.Code_OK},
@@ -149,6 +152,13 @@ func TestShardsThatCannot(t *testing.T) {
 				t.Errorf("answers are %v", got)
 			}
 		})
+	}
+	silent := newWorld(t, nil)
+	silent.table.Apply(route.Update{Shards: []route.Shard{{ID: 1, Name: "alpha", HasMaster: true}, {ID: 2, Name: "beta", HasMaster: true}}})
+	for range 4 {
+		if r := silent.send(t, to("spread")); r.GetStatus().GetCode() != rmqv2.Code_OK {
+			t.Errorf("no shard was heard of, but both serve: %v", r)
+		}
 	}
 	w := newWorld(t, nil)
 	for _, b := range w.brokers {

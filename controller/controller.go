@@ -191,7 +191,8 @@ func (c *Controller) serve(ctx context.Context, ln net.Listener) error {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}))...)
 	srv.RegisterWith(g)
-	healthv1.RegisterHealthServer(g, health.NewServer())
+	status := health.NewServer()
+	healthv1.RegisterHealthServer(g, status)
 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -211,6 +212,7 @@ func (c *Controller) serve(ctx context.Context, ln net.Listener) error {
 		}
 	}
 	cancel(nil)
+	status.Shutdown()
 	c.reg.Close()
 	drain(g)
 	srv.Wait()

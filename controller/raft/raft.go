@@ -117,7 +117,7 @@ func (n *Node) start() error {
 	if err != nil {
 		return err
 	}
-	conf := config(n.o.ID, 1)
+	conf := config(n.o.ID)
 	conf.Logger, conf.NotifyCh = logger, n.notify
 	self := hraft.Server{ID: conf.LocalID, Address: addr}
 	if !there {
@@ -129,6 +129,9 @@ func (n *Node) start() error {
 	if err == nil {
 		n.machine = &machine{state: state.New(), release: n.o.Release, applied: n.o.Applied, restored: n.o.Restored, fail: n.fail}
 		n.raft, err = hraft.NewRaft(conf, n.machine, logs, n.store, snaps, transport)
+	}
+	if err == nil {
+		err = n.hurry(conf)
 	}
 	if cause := n.machineError(); cause != nil { // the library hides it, or falls back to an older snapshot
 		err = cause
@@ -142,17 +145,26 @@ func (n *Node) start() error {
 	return errors.Join(err, transport.Close())
 }
 
-// config returns the library's settings. A lone voter has nobody to wait for: it becomes the leader
-// as soon as its timer, which runs 1 to 2 times HeartbeatTimeout, is over.
-func config(id string, voters int) *hraft.Config {
+// config returns the library's settings.
+func config(id string) *hraft.Config {
 	c := hraft.DefaultConfig()
 	c.LocalID = hraft.ServerID(id)
 	c.NoLegacyTelemetry = true
 	c.SnapshotThreshold, c.SnapshotInterval, c.TrailingLogs = snapshotEntries, snapshotCheck, trailingEntries
-	if voters == 1 {
-		c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout = 20*time.Millisecond, 20*time.Millisecond, 20*time.Millisecond
-	}
 	return c
+}
+
+// hurry makes a lone voter stand for election at once: it has nobody to wait for. The library looks
+// at its timer again when the time-out is made shorter. (Time-outs that are short from the start
+// would do as well, and would wake the leader a hundred times a second for ever.)
+func (n *Node) hurry(conf *hraft.Config) error {
+	f := n.raft.GetConfiguration()
+	if err := f.Error(); err != nil || len(f.Configuration().Servers) != 1 {
+		return err
+	}
+	shorter := n.raft.ReloadableConfig()
+	shorter.HeartbeatTimeout = conf.HeartbeatTimeout - time.Millisecond
+	return n.raft.ReloadConfig(shorter)
 }
 
 // follow waits for leadership, makes the state complete with a barrier, and reports.

@@ -19,8 +19,9 @@ import (
 
 // receives is what all ReceiveMessage calls of a server share.
 type receives struct {
-	unsent atomic.Int64 // bytes of messages that wait for readers
-	mixed  sync.Map     // GroupIDs that were warned of, see meetsGroups
+	unsent atomic.Int64  // bytes of messages that wait for readers
+	mixed  sync.Map      // GroupIDs that were warned of, see meetsGroups
+	cutOff time.Duration // how long a caller may take to read its answer; 0: sendTimeout
 }
 
 // unsentMax bounds the bytes that wait for slow readers: beyond it receives are refused.

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/perigee-mq/perigee/internal/brokerapi"
@@ -26,7 +27,7 @@ func (r *receive) deliver(a longpoll.Answer) {
 
 	unsent := &r.s.receives.unsent
 	unsent.Add(size)
-	late := time.AfterFunc(sendTimeout, func() { r.call.Fail(call.Cancelled, "the messages were not read in time") })
+	late := time.AfterFunc(cmp.Or(r.s.receives.cutOff, sendTimeout), func() { r.call.Fail(call.Cancelled, "the messages were not read in time") })
 	taken := r.write(messages)
 	late.Stop()
 	unsent.Add(-size)

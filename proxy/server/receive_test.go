@@ -514,6 +514,7 @@ func TestReceiveMakesWhatIsMissing(t *testing.T) {
 		s.brokers[1].store("x", "y")
 		s.brokers[1].messages[0].Type, s.brokers[1].messages[1].Type = brokerapi.FIFO, brokerapi.FIFO
 		for range 2 {
+			time.Sleep(time.Second)
 			st := s.take(t, receiveRequest(func(r *rmqv2.ReceiveMessageRequest) {
 				r.MessageQueue.Topic, r.Group, r.BatchSize = res("new-topic"), res("new-group"), 1
 			}))

@@ -117,13 +117,34 @@ func document() []byte {
 	}
 	b.WriteString("\n## What clients do\n\nA client that tries a send again uses the same message id.\n")
 	for _, rpc := range rpcs() {
-		fmt.Fprintf(&b, "\n### %v\n\n| codes | Java | Go | Python | Node.js | Rust | C++ | C# |\n| --- | --- | --- | --- | --- | --- | --- | --- |\n", rpc)
-		for _, group := range groupsOf(rpc) {
-			r := group.does
-			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s | %s |\n", strings.Join(group.codes, ", "), r.Java, r.Go, r.Python, r.Node, r.Rust, r.Cpp, r.CSharp)
+		fmt.Fprintf(&b, "\n### %v\n", rpc)
+		groups := groupsOf(rpc)
+		slices.SortStableFunc(groups, func(a, b codeGroup) int { return len(a.codes) - len(b.codes) })
+		for i, g := range groups {
+			name := strings.Join(g.codes, ", ")
+			if i == len(groups)-1 {
+				name = "any other code"
+			}
+			if len(groups) == 1 {
+				name = "any code"
+			}
+			writeReaction(&b, name, g.does)
 		}
 	}
 	return b.Bytes()
+}
+
+func writeReaction(b *bytes.Buffer, codes string, r reaction) {
+	if r.Java == r.Rust { // everyClient
+		fmt.Fprintf(b, "\n%s: every client %s.\n", codes, r.Java)
+		return
+	}
+	fmt.Fprintf(b, "\n%s:\n\n", codes)
+	for _, c := range []struct{ name, does string }{
+		{"Java", r.Java}, {"Go", r.Go}, {"Python", r.Python}, {"Node.js", r.Node}, {"Rust", r.Rust}, {"C++", r.Cpp}, {"C#", r.CSharp},
+	} {
+		fmt.Fprintf(b, "- %s: %s\n", c.name, c.does)
+	}
 }
 
 func codeText(c rmqv2.Code) string { return fmt.Sprintf("%d %v", c, c) }

@@ -1,0 +1,61 @@
+package queue
+
+import (
+	"slices"
+	"sort"
+
+	"github.com/perigee-mq/perigee/store/record"
+)
+
+// Drop removes all queues of a topic.
+func (s *Store) Drop(topic record.TopicID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sortLocked()
+	lo := sort.Search(len(s.order), func(i int) bool { return s.order[i].key.Topic >= topic })
+	hi := lo
+	for ; hi < len(s.order) && s.order[hi].key.Topic == topic; hi++ {
+		s.removeLocked(s.order[hi])
+	}
+	s.order = slices.Delete(s.order, lo, hi)
+	s.warm = slices.DeleteFunc(s.warm, func(q *queue) bool { return !q.warm })
+}
+
+func (s *Store) removeLocked(q *queue) {
+	delete(s.queues, q.key)
+	for _, x := range q.extents {
+		s.retireLocked(x)
+	}
+	q.extents = nil
+	s.dropBufferLocked(q)
+}
+
+func (s *Store) retireLocked(x uint32) {
+	s.cache.forget(x)
+	s.files.retire(x, s.encodes)
+}
+
+// DropBefore forgets the entries of a queue before off, whose messages are no longer in the log. Offsets
+// stay: a queue that lost all its entries goes on where it was.
+func (s *Store) DropBefore(k Key, off record.QueueOffset) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	q := s.queues[k]
+	if q == nil || off <= q.min {
+		return
+	}
+	off = min(off, q.max)
+	n := min(q.index(off), len(q.extents))
+	for _, x := range q.extents[:n] {
+		s.retireLocked(x)
+	}
+	q.extents = slices.Clone(q.extents[n:])
+	q.min = off
+}
+
+func (s *Store) sortLocked() {
+	if !s.sorted {
+		slices.SortFunc(s.order, func(a, b *queue) int { return a.key.Compare(b.key) })
+		s.sorted = true
+	}
+}

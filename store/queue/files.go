@@ -1,0 +1,294 @@
+package queue
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/bits"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/perigee-mq/perigee/internal/mqerr"
+	"github.com/perigee-mq/perigee/internal/vfs"
+)
+
+// files are the extent files of a directory and say which extents are in use. Extents are numbered
+// through: file n holds perFile of them from n*perFile on, behind its head. Store.mu guards it.
+type files struct {
+	fs       vfs.FS
+	dir      string
+	readOnly bool
+	perFile  uint32
+	list     []*file // by number, nil where there is none
+	hint     int     // every file before it is full
+	named    bool    // the directory changed since the last sync
+	retired  []run   // given up, oldest first
+	durable  [2]uint64
+}
+
+// file is one extent file. A set bit of used is an extent that a queue has or that is retired.
+type file struct {
+	vfs.File
+	used  []uint64
+	free  uint32
+	dirty bool // written since the last sync
+}
+
+// run is a number of extents given up at a time when encodes checkpoints had been encoded.
+type run struct {
+	first, n uint32
+	encodes  uint64
+}
+
+const fileSuffix = ".queue"
+
+func fileName(n int) string { return fmt.Sprintf("%010d%s", n, fileSuffix) }
+
+func fileNumber(name string) (int, bool) {
+	digits, ok := strings.CutSuffix(name, fileSuffix)
+	n, err := strconv.ParseUint(digits, 10, 31)
+	return int(n), ok && err == nil && len(digits) == 10
+}
+
+func (f *files) path(n int) string { return filepath.Join(f.dir, fileName(n)) }
+
+// openFiles opens the files of a directory. Files that were not complete when the power went are left
+// alone until their number is needed again: no checkpoint can name their extents.
+func openFiles(o Options) (*files, error) {
+	f := &files{fs: o.FS, dir: o.Dir, readOnly: o.ReadOnly}
+	if !o.ReadOnly {
+		if err := o.FS.MkdirAll(o.Dir); err != nil {
+			return nil, fmt.Errorf("queue directory: %w", err)
+		}
+	}
+	names, err := o.FS.List(o.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("queue directory: %w", err)
+	}
+	for _, name := range names {
+		n, ok := fileNumber(name)
+		if !ok {
+			continue
+		}
+		if err := f.open(n); err != nil {
+			return nil, errors.Join(err, f.close())
+		}
+	}
+	if f.perFile == 0 {
+		f.perFile = uint32(o.FileBytes/ExtentBytes) - 1
+	}
+	return f, nil
+}
+
+func (f *files) open(n int) error {
+	open := f.fs.Open
+	if f.readOnly {
+		open = f.fs.OpenRead
+	}
+	v, err := open(f.path(n))
+	if err != nil {
+		return fmt.Errorf("queue file: %w", err)
+	}
+	h, err := readFileHead(v, n)
+	if mqerr.Is(err, mqerr.Corrupt) {
+		return v.Close()
+	}
+	if err == nil && f.perFile != 0 && f.perFile != h.perFile {
+		err = mqerr.New(mqerr.Corrupt, "%s holds %d extents, other files %d", f.path(n), h.perFile, f.perFile)
+	}
+	if err != nil {
+		return errors.Join(err, v.Close())
+	}
+	f.perFile = h.perFile
+	f.put(n, v)
+	return nil
+}
+
+func (f *files) put(n int, v vfs.File) {
+	for len(f.list) <= n {
+		f.list = append(f.list, nil)
+	}
+	f.list[n] = newFile(v, f.perFile)
+}
+
+func newFile(v vfs.File, perFile uint32) *file {
+	return &file{File: v, used: make([]uint64, (perFile+63)/64), free: perFile}
+}
+
+func (f *files) close() error {
+	var errs []error
+	for _, v := range f.list {
+		if v != nil {
+			errs = append(errs, v.Close())
+		}
+	}
+	f.list = nil
+	return errors.Join(errs...)
+}
+
+// where returns the file of an extent and the place of the extent in it.
+func (f *files) where(x uint32) (n int, off int64) {
+	return int(x / f.perFile), int64(1+x%f.perFile) * ExtentBytes
+}
+
+// take gives out a free extent, in a new file if need be.
+func (f *files) take() (uint32, error) {
+	if f.readOnly {
+		return 0, mqerr.New(mqerr.Unsupported, "the queues are open for reading only")
+	}
+	for ; f.hint < len(f.list); f.hint++ {
+		v := f.list[f.hint]
+		if v == nil {
+			break
+		}
+		if v.free == 0 {
+			continue
+		}
+		for w, word := range v.used {
+			i := uint32(w*64 + bits.TrailingZeros64(^word))
+			if word != math.MaxUint64 && i < f.perFile {
+				v.mark(i)
+				return uint32(f.hint)*f.perFile + i, nil
+			}
+		}
+	}
+	if uint64(f.hint+1)*uint64(f.perFile) > math.MaxUint32 {
+		return 0, mqerr.New(mqerr.DiskFull, "all %d queue files are in use", f.hint)
+	}
+	if err := f.create(f.hint); err != nil {
+		return 0, fmt.Errorf("new queue file: %w", err)
+	}
+	f.list[f.hint].mark(0)
+	return uint32(f.hint) * f.perFile, nil
+}
+
+func (v *file) mark(i uint32)     { v.used[i/64] |= 1 << (i % 64); v.free-- }
+func (v *file) unmark(i uint32)   { v.used[i/64] &^= 1 << (i % 64); v.free++ }
+func (v *file) has(i uint32) bool { return v.used[i/64]&(1<<(i%64)) != 0 }
+
+func (f *files) create(n int) error {
+	v, err := f.fs.Create(f.path(n))
+	if err != nil {
+		return err
+	}
+	f.named = true
+	err = v.Allocate(int64(f.perFile+1) * ExtentBytes)
+	if err == nil {
+		h := fileHead{number: n, perFile: f.perFile}
+		_, err = v.WriteAt(h.encode(), 0)
+	}
+	if err != nil {
+		return errors.Join(err, v.Close(), f.fs.Remove(f.path(n)))
+	}
+	f.put(n, v)
+	f.list[n].dirty = true
+	return nil
+}
+
+// write writes into an extent, off bytes behind its start.
+func (f *files) write(x uint32, off int, b []byte) error {
+	n, at := f.where(x)
+	f.list[n].dirty = true
+	if _, err := f.list[n].WriteAt(b, at+int64(off)); err != nil {
+		return fmt.Errorf("queue file: %w", err)
+	}
+	return nil
+}
+
+// read fills data with the part of an extent that want covers, and checks it.
+func (f *files) read(x uint32, data []byte, want *extentHead) error {
+	n, at := f.where(x)
+	size := extentHeader + want.count*EntryBytes
+	if _, err := f.list[n].ReadAt(data[:size], at); err != nil {
+		return fmt.Errorf("%s: read extent at %d: %w", f.path(n), at, err)
+	}
+	if err := want.check(data[:size]); err != nil {
+		return mqerr.New(mqerr.KindOf(err), "%s: at byte %d: %w", f.path(n), at, err)
+	}
+	return nil
+}
+
+// giveBack frees an extent that no checkpoint can name.
+func (f *files) giveBack(x uint32) {
+	n := int(x / f.perFile)
+	f.list[n].unmark(x % f.perFile)
+	f.hint = min(f.hint, n)
+}
+
+// retire gives an extent up. It stays marked until saved says that no checkpoint names it.
+func (f *files) retire(x uint32, encodes uint64) {
+	if n := len(f.retired); n > 0 {
+		if r := &f.retired[n-1]; r.encodes == encodes && r.first+r.n == x {
+			r.n++
+			return
+		}
+	}
+	f.retired = append(f.retired, run{first: x, n: 1, encodes: encodes})
+}
+
+// retireAll gives up whatever the files hold.
+func (f *files) retireAll(encodes uint64) {
+	f.retired = f.retired[:0]
+	for n, v := range f.list {
+		if v == nil {
+			continue
+		}
+		for i := range f.perFile {
+			if !v.has(i) {
+				v.mark(i)
+			}
+		}
+		f.retired = append(f.retired, run{first: uint32(n) * f.perFile, n: f.perFile, encodes: encodes})
+	}
+}
+
+// saved says that the checkpoint of the given encode is durable, and that only it and the one before it
+// are kept. What neither names is free; files that hold nothing else go.
+func (f *files) saved(encode uint64) error {
+	if encode <= f.durable[1] {
+		return nil
+	}
+	f.durable = [2]uint64{f.durable[1], encode}
+	n := 0
+	for n < len(f.retired) && f.retired[n].encodes < f.durable[0] {
+		r := f.retired[n]
+		for x := r.first; x-r.first < r.n; x++ {
+			f.giveBack(x)
+		}
+		n++
+	}
+	if n == 0 {
+		return nil
+	}
+	f.retired = append(f.retired[:0], f.retired[n:]...)
+	return f.removeEmpty()
+}
+
+// removeEmpty removes the files without a used extent, except the first of all.
+func (f *files) removeEmpty() error {
+	for n, v := range f.list {
+		if v == nil || n == 0 || v.free < f.perFile {
+			continue
+		}
+		f.list[n] = nil
+		f.named = true
+		if err := errors.Join(v.Close(), f.fs.Remove(f.path(n))); err != nil {
+			return fmt.Errorf("remove queue file: %w", err)
+		}
+	}
+	return nil
+}
+
+func (f *files) count() (used, retired, open int) {
+	for _, r := range f.retired {
+		retired += int(r.n)
+	}
+	for _, v := range f.list {
+		if v != nil {
+			open++
+			used += int(f.perFile - v.free)
+		}
+	}
+	return used - retired, retired, open
+}

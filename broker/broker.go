@@ -1,0 +1,231 @@
+// Package broker is one replica of one broker group: a store, the engine over it, a session with the
+// controller, and the link that proxies use.
+package broker
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel/metric"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+
+	"github.com/perigee-mq/perigee/broker/clock"
+	"github.com/perigee-mq/perigee/broker/ctl"
+	"github.com/perigee-mq/perigee/broker/engine"
+	"github.com/perigee-mq/perigee/broker/server"
+	"github.com/perigee-mq/perigee/internal/brokerapi"
+	"github.com/perigee-mq/perigee/internal/mqerr"
+	"github.com/perigee-mq/perigee/internal/vfs"
+	"github.com/perigee-mq/perigee/store"
+	"github.com/perigee-mq/perigee/store/record"
+)
+
+// Options configures a Broker. The zero value of a field means its default.
+type Options struct {
+	// DataDir holds everything the broker keeps; it is made if missing. Required.
+	DataDir string
+	// Group is the name of the broker group, also the public broker name. Required.
+	Group string
+	// ID is the replica's number within the group, from 1. Default 1.
+	ID uint32
+	// Listener accepts links of proxies; nil serves none (they attach in the same process).
+	Listener net.Listener
+	// Advertise is the address that proxies use, host:port. Default: the listener's.
+	Advertise string
+	// Controller is a connection to the controller. Required.
+	Controller grpc.ClientConnInterface
+	// SegmentBytes is the size of a commit-log file. Default 1 GiB.
+	SegmentBytes int64
+	// DrainTimeout bounds how long a stop waits for requests under way. Default 10 s.
+	DrainTimeout time.Duration
+	// Engine holds the engine's options; Store is filled in.
+	Engine engine.Options
+	// FS is the file system. Default: the machine's.
+	FS vfs.FS
+	// Metrics is where instruments are registered; nil: nowhere.
+	Metrics metric.Meter
+	// Release is this program's version, for messages to people.
+	Release string
+	// Log receives what an operator acts on. Default: discard.
+	Log *slog.Logger
+}
+
+func (o Options) withDefaults() Options {
+	if o.ID == 0 {
+		o.ID = 1
+	}
+	if o.FS == nil {
+		o.FS = vfs.OS
+	}
+	if o.DrainTimeout == 0 {
+		o.DrainTimeout = 10 * time.Second
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Advertise == "" && o.Listener != nil {
+		o.Advertise = o.Listener.Addr().String()
+	}
+	if o.Engine.Clock == nil {
+		o.Engine.Clock = clock.New()
+	}
+	if o.Engine.Log == nil {
+		o.Engine.Log = o.Log
+	}
+	return o
+}
+
+// Broker is one running replica.
+type Broker struct {
+	o      Options
+	store  *store.Store
+	engine *engine.Engine
+	term   ctl.Term
+	ready  chan struct{}
+	failed chan error
+
+	running atomic.Pointer[engine.Engine] // set when recovered
+}
+
+// New returns a broker that has not started.
+func New(o Options) *Broker {
+	return &Broker{o: o.withDefaults(), ready: make(chan struct{}), failed: make(chan error, 1)}
+}
+
+// Ready is closed when the broker serves: recovered, registered, its epoch begun, its definitions
+// logged.
+func (b *Broker) Ready() <-chan struct{} { return b.ready }
+
+// Attach opens the broker for a proxy of the same process. It must be called after Ready.
+func (b *Broker) Attach(proxy string, ev brokerapi.Events) (brokerapi.Broker, error) {
+	return b.engine.Attach(proxy, ev)
+}
+
+// Term is what the controller gave to this process; valid after Ready.
+func (b *Broker) Term() ctl.Term { return b.term }
+
+// Run serves until ctx ends, then drains: links are told, requests under way answered, the views
+// saved and the clean-shutdown marker written. An error means that the broker could not start or had
+// to stop; what was acknowledged is in the log.
+func (b *Broker) Run(ctx context.Context) error {
+	if err := b.open(); err != nil {
+		return err
+	}
+	client := ctl.New(b.o.Controller, b.o.Log)
+	if err := b.join(ctx, client); err != nil {
+		return b.abandon(err)
+	}
+	return b.serve(ctx, client)
+}
+
+// open takes the directory and recovers the views.
+func (b *Broker) open() error {
+	st, err := store.Open(store.Options{FS: b.o.FS, Dir: b.o.DataDir, SegmentBytes: b.o.SegmentBytes, Log: b.o.Log})
+	if err != nil {
+		return err
+	}
+	b.store = st
+	o := b.o.Engine
+	o.Store = st
+	failed := o.Events.Failed
+	o.Events.Failed = func(err error) {
+		if failed != nil {
+			failed(err)
+		}
+		b.failed <- err
+	}
+	if b.engine, err = engine.Open(o); err != nil {
+		_ = st.Close()
+		return err
+	}
+	b.running.Store(b.engine)
+	if b.o.Metrics != nil {
+		return register(b.o.Metrics, b.engine)
+	}
+	return nil
+}
+
+// join registers with the controller and begins the epoch that it gave.
+func (b *Broker) join(ctx context.Context, client *ctl.Client) error {
+	id := b.store.Identity()
+	promised, incarnation := b.store.Promised()
+	term, err := client.Register(ctx, ctl.Member{
+		Release: b.o.Release, ClusterID: id.ClusterID, Shard: b.o.Group, Replica: b.o.ID, UUID: id.UUID, Address: b.o.Advertise,
+		LastIncarnation: incarnation, Clean: b.store.Clean(), LogEnd: int64(b.store.Log().Written()), MaxEpoch: uint64(promised),
+	})
+	if err != nil {
+		return fmt.Errorf("registering broker %s/%d: %w", b.o.Group, b.o.ID, err)
+	}
+	if term.Epoch == 0 {
+		return mqerr.New(mqerr.NotLeader, "the controller gave broker group %s another master: following one comes with a later release", b.o.Group)
+	}
+	b.term = term
+	if err := b.store.Bind(term.ClusterID, b.o.Group, b.o.ID); err != nil {
+		return err
+	}
+	if err := b.store.Promise(record.Epoch(term.Epoch), term.Incarnation); err != nil {
+		return err
+	}
+	return b.engine.Start(engine.Identity{
+		Epoch: record.Epoch(term.Epoch), Incarnation: term.Incarnation, Replica: id.UUID, SetVersion: term.SetVersion,
+	})
+}
+
+// abandon closes what a start that failed has opened.
+func (b *Broker) abandon(err error) error {
+	_ = b.store.Close()
+	return err
+}
+
+// serve runs the session and the link until ctx ends or something fails.
+func (b *Broker) serve(ctx context.Context, client *ctl.Client) error {
+	g, ctx := errgroup.WithContext(ctx)
+	link := server.New(server.Options{
+		Connector: b.engine, ClusterID: b.term.ClusterID, Release: b.o.Release, Name: fmt.Sprintf("%s/%d", b.o.Group, b.o.ID),
+		Shard: brokerapi.ShardID(b.term.ShardID), Epoch: brokerapi.Epoch(b.term.Epoch), Log: b.o.Log,
+	})
+	session := &ctl.Session{
+		Client: client, Shard: b.term.ShardID, Replica: b.o.ID, Term: b.term, Definer: b.engine, Defined: func() { close(b.ready) },
+	}
+	g.Go(func() error { return session.Run(ctx) })
+	g.Go(func() error {
+		select {
+		case err := <-b.failed:
+			return fmt.Errorf("broker %s/%d: commit log failed: %w", b.o.Group, b.o.ID, err)
+		case <-ctx.Done():
+			return nil
+		}
+	})
+	if b.o.Listener != nil {
+		g.Go(func() error { return link.Serve(b.o.Listener) })
+	}
+	g.Go(func() error {
+		<-ctx.Done()
+		drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.o.DrainTimeout)
+		defer cancel()
+		link.Drain(drain)
+		return nil
+	})
+	err := g.Wait()
+	return b.close(err)
+}
+
+// close stops the engine and leaves the directory so that the next start reads no log, if nothing
+// failed.
+func (b *Broker) close(err error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), b.o.DrainTimeout)
+	defer cancel()
+	if _, e := b.engine.Close(ctx); e != nil || err != nil {
+		if err == nil {
+			err = e
+		}
+		_ = b.store.Close()
+		return err
+	}
+	return b.store.CloseClean(b.term.Incarnation)
+}

@@ -1,0 +1,62 @@
+package engine
+
+import (
+	"github.com/perigee-mq/perigee/broker/pop"
+	"github.com/perigee-mq/perigee/internal/brokerapi"
+	"github.com/perigee-mq/perigee/store/record"
+)
+
+// changeOp moves the end of leases: renew, nack, suspend, give back.
+type changeOp struct {
+	waiter
+	req    *brokerapi.ChangeRequest
+	done   func(*brokerapi.ChangeReply, error)
+	errors []error
+	err    error
+}
+
+func (o *changeOp) bytes() int { return 64 + 32*len(o.req.Handles) }
+
+func (o *changeOp) finish(_ *writer, err error) {
+	if err == nil {
+		err = o.err
+	}
+	if err != nil {
+		o.done(nil, err)
+		return
+	}
+	o.done(&brokerapi.ChangeReply{Errors: o.errors}, nil)
+}
+
+func (o *changeOp) run(w *writer) {
+	t, g, err := w.subscription(&o.req.Head, o.req.Topic, o.req.Group)
+	if err != nil {
+		o.err = err
+		return
+	}
+	rec := record.PopChange{Topic: t.def.ID, Group: g.ID, Until: w.lease + o.req.Invisible.Milliseconds()}
+	o.errors = make([]error, len(o.req.Handles))
+	for i, h := range o.req.Handles {
+		k := pop.Key{Group: g.ID, Topic: t.def.ID, Queue: record.QueueID(h.Queue)}
+		if w.check(t, k, h) != pop.Current {
+			o.errors[i] = staleHandle
+			w.e.counts.Stale.Add(1)
+			continue
+		}
+		rec.Changes = append(rec.Changes, record.Change{
+			Queue: k.Queue, Offset: record.QueueOffset(h.Offset), Lease: record.Pos(h.Lease), Keep: o.req.Mode == brokerapi.ChangeKeep,
+		})
+	}
+	if len(rec.Changes) == 0 {
+		return
+	}
+	w.put(record.TypePopChange, record.PopChangeSize(&rec), 0, func(body []byte) { record.PutPopChange(body, &rec) })
+	if err := w.views.pop.ApplyChange(&rec); err != nil {
+		w.broken(err)
+	}
+	if o.req.Invisible <= 0 {
+		w.views.pop.Advance(w.lease, w.due)
+	}
+	w.e.counts.Changed.Add(int64(len(rec.Changes)))
+	o.end, o.sync = w.batch.End(), t.sync
+}

@@ -1,0 +1,42 @@
+package engine
+
+import (
+	"github.com/perigee-mq/perigee/internal/mqerr"
+)
+
+// errClosed answers requests to an engine that is going away.
+var errClosed = mqerr.New(mqerr.Draining, "the broker is stopping: nothing was written, try again elsewhere")
+
+// shutDown refuses what still waits, makes the log durable, answers what waited for that, and saves
+// the views. It runs once on the writer, as its last turn.
+func (w *writer) shutDown() {
+	for _, o := range append(w.backlog, w.e.inbox.shut(errClosed)...) {
+		o.finish(w, errClosed)
+	}
+	w.backlog = nil
+	err := w.e.log.Sync()
+	if err == nil {
+		w.topics.publish()
+		w.answer(nil)
+		err = w.failed
+	}
+	w.e.saves.Wait() // a checkpoint under way
+	if err == nil && w.e.log.Written() > w.saved.at {
+		err = w.saveNow()
+	}
+	w.ready.down(errClosed)
+	w.closing.done(w.e.log.Written(), err)
+	w.closed = true
+}
+
+// saveNow writes a checkpoint and waits for it.
+func (w *writer) saveNow() error {
+	sections, err := w.views.encode()
+	if err != nil {
+		return err
+	}
+	return w.e.o.Store.SaveCheckpoint(w.e.log.Written(), sections)
+}
+
+// finished reports whether the writer has had its last turn.
+func (w *writer) finished() bool { return w.closed }

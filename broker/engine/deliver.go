@@ -1,0 +1,95 @@
+package engine
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/perigee-mq/perigee/internal/brokerapi"
+	"github.com/perigee-mq/perigee/store/commitlog"
+	"github.com/perigee-mq/perigee/store/record"
+)
+
+// finish answers a pop: at once if all messages are mapped, else on a goroutine that may wait for the
+// disk.
+func (o *popOp) finish(w *writer, err error) {
+	if err == nil {
+		err = o.err
+	}
+	if err != nil {
+		o.done(nil, err)
+		return
+	}
+	if len(o.got) == 0 {
+		reply := brokerapi.NewPopReply(nil, nil)
+		reply.More = o.more
+		o.done(reply, nil)
+		return
+	}
+	e := w.e
+	for i := range o.got {
+		if !e.log.Hot(o.got[i].pos) {
+			e.reads.Add(1)
+			go func() {
+				defer e.reads.Done()
+				e.cold <- struct{}{}
+				defer func() { <-e.cold }()
+				o.deliver(e)
+			}()
+			return
+		}
+	}
+	o.deliver(e)
+}
+
+// deliver reads the messages and answers. A message whose bytes are damaged is left out and reported;
+// its lease stays until it ends.
+func (o *popOp) deliver(e *Engine) {
+	refs := make([]commitlog.Ref, 0, len(o.got))
+	out := make([]brokerapi.Delivery, 0, len(o.got))
+	var mismatched []brokerapi.Handle
+	for _, l := range o.got {
+		rec, ref, err := e.log.Read(l.pos, l.size)
+		if err != nil {
+			e.damaged(l, err)
+			continue
+		}
+		m, err := record.DecodeMsg(rec.Body)
+		if err != nil {
+			ref.Release()
+			e.damaged(l, err)
+			continue
+		}
+		if !tagged(&o.req.Filter, m.Sys) { // equal hashes, different tags
+			ref.Release()
+			mismatched = append(mismatched, l.handle(e.writer.epoch))
+			continue
+		}
+		refs = append(refs, ref)
+		out = append(out, brokerapi.Delivery{
+			Queue: brokerapi.QueueID(l.queue), Offset: brokerapi.QueueOffset(l.offset), Lease: brokerapi.LogPos(l.lease), Epoch: brokerapi.Epoch(e.writer.epoch),
+			Attempt: int32(l.attempt), Type: brokerapi.MessageType(m.Type), StoreTime: rec.Time, DeliverAt: m.DeliverAt, Digest: m.Digest,
+			User: m.User, Sys: m.Sys, Body: m.Body,
+		})
+	}
+	if len(mismatched) > 0 {
+		e.submit(&ackOp{req: &brokerapi.AckRequest{Topic: o.req.Topic, Group: o.req.Group, Handles: mismatched}, done: func(*brokerapi.AckReply, error) {}})
+	}
+	reply := brokerapi.NewPopReply(out, func() {
+		for _, r := range refs {
+			r.Release()
+		}
+	})
+	reply.More = o.more
+	o.done(reply, nil)
+}
+
+func (l leased) handle(epoch record.Epoch) brokerapi.Handle {
+	return brokerapi.Handle{Queue: brokerapi.QueueID(l.queue), Offset: brokerapi.QueueOffset(l.offset), Lease: brokerapi.LogPos(l.lease), Epoch: brokerapi.Epoch(epoch)}
+}
+
+// damaged reports a message that cannot be read.
+func (e *Engine) damaged(l leased, err error) {
+	e.counts.Damaged.Add(1)
+	e.o.Log.LogAttrs(context.Background(), slog.LevelError, "stored message is damaged and is not delivered; check the disk and run perigee debug check",
+		slog.Int64("position", int64(l.pos)), slog.Int("queue", int(l.queue)), slog.Int64("offset", int64(l.offset)), slog.String("error", err.Error()))
+}

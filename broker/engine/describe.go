@@ -1,0 +1,130 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/perigee-mq/perigee/broker/group"
+	"github.com/perigee-mq/perigee/broker/pop"
+	"github.com/perigee-mq/perigee/internal/brokerapi"
+	"github.com/perigee-mq/perigee/store/queue"
+	"github.com/perigee-mq/perigee/store/record"
+)
+
+// DescribeGroup shows the exact state of a group on a topic, queue by queue.
+func (s *session) DescribeGroup(ctx context.Context, topic brokerapi.TopicID, id brokerapi.GroupID) ([]brokerapi.GroupQueue, error) {
+	var out []brokerapi.GroupQueue
+	var failed error
+	err := s.call(ctx, func(w *writer) {
+		t, g, err := w.subscription(&brokerapi.Head{}, topic, id)
+		if err != nil {
+			failed = err
+			return
+		}
+		for q := range t.queues {
+			out = append(out, w.groupQueue(t, g, record.QueueID(q)))
+		}
+	})
+	if err == nil {
+		err = failed
+	}
+	return out, err
+}
+
+func (w *writer) groupQueue(t *topicState, g *group.Definition, q record.QueueID) brokerapi.GroupQueue {
+	key := queue.Key{Topic: t.def.ID, Queue: q}
+	first, _ := w.views.queues.Bounds(key)
+	out := brokerapi.GroupQueue{Queue: brokerapi.QueueID(q), Min: brokerapi.QueueOffset(first), Max: brokerapi.QueueOffset(t.queues[q].visible)}
+	w.catchUp()
+	k := pop.Key{Group: g.ID, Topic: t.def.ID, Queue: q}
+	s := w.views.pop.Stats(k)
+	out.Used = w.views.pop.Started(k)
+	if !out.Used {
+		s.Next = w.startOf(t, g, q)
+		s.Floor = s.Next
+	}
+	if u := t.subs[g.ID]; u != nil {
+		out.OverMax = u.overMax[q]
+	}
+	fresh := max(0, int64(t.queues[q].visible-s.Next))
+	oldest := s.Next
+	if s.Ready > 0 {
+		oldest = s.FirstReady
+	}
+	out.Floor, out.Next = brokerapi.QueueOffset(s.Floor), brokerapi.QueueOffset(s.Next)
+	out.InFlight, out.Waiting, out.Ready = s.InFlight, s.Waiting, s.Ready+fresh
+	if out.Ready > 0 {
+		if e, err := w.views.queues.At(key, oldest); err == nil {
+			out.OldestMS = e.Time
+		}
+	}
+	return out
+}
+
+// DescribeTopic shows the exact state of a topic, queue by queue.
+func (s *session) DescribeTopic(ctx context.Context, topic brokerapi.TopicID) ([]brokerapi.TopicQueue, error) {
+	var out []brokerapi.TopicQueue
+	var failed error
+	err := s.call(ctx, func(w *writer) {
+		t, err := w.topicOf(topic)
+		if err != nil {
+			failed = err
+			return
+		}
+		for q := range t.queues {
+			out = append(out, w.topicQueue(t, record.QueueID(q)))
+		}
+	})
+	if err == nil {
+		err = failed
+	}
+	return out, err
+}
+
+func (w *writer) topicQueue(t *topicState, q record.QueueID) brokerapi.TopicQueue {
+	key := queue.Key{Topic: t.def.ID, Queue: q}
+	first, _ := w.views.queues.Bounds(key)
+	end := t.queues[q].visible
+	out := brokerapi.TopicQueue{Queue: brokerapi.QueueID(q), Min: brokerapi.QueueOffset(first), Max: brokerapi.QueueOffset(end)}
+	if end > first {
+		if e, err := w.views.queues.At(key, end-1); err == nil {
+			out.LastMS = e.Time
+		}
+	}
+	return out
+}
+
+// Sizes are the sizes of the views, for metrics and tests.
+type Sizes struct {
+	Topics, Groups, Clients int
+	InFlight                int64 // messages of all groups that were handed out and are not done
+	Epoch                   record.Epoch
+	Written, Durable        record.Pos
+	Checkpoint              record.Pos // newest saved checkpoint, -1 if none
+}
+
+type sizesOp struct {
+	waiter
+	done func(Sizes, error)
+	out  Sizes
+}
+
+func (o *sizesOp) bytes() int { return 64 }
+
+func (o *sizesOp) finish(_ *writer, err error) { o.done(o.out, err) }
+
+func (o *sizesOp) run(w *writer) {
+	o.out = Sizes{
+		Topics: w.views.topics.Len(), Groups: w.views.groups.Len(), Clients: len(w.live.last), InFlight: w.views.pop.Len(),
+		Epoch: w.epoch, Written: w.e.log.Written(), Durable: w.e.log.Durable(), Checkpoint: w.saved.at,
+	}
+}
+
+// catchUp lets every lease end that has ended by now: one Advance does a bounded amount of work.
+func (w *writer) catchUp() {
+	for {
+		w.views.pop.Advance(w.lease, w.due)
+		if at, ok := w.views.pop.NextDue(); !ok || at > w.lease {
+			return
+		}
+	}
+}

@@ -1,0 +1,190 @@
+// Package engine is the heart of a broker: the single writer of the CommitLog and the owner of every
+// view.
+//
+// Requests wait in one list. The writer goroutine takes what waits, runs each request against the
+// views (which assigns positions, queue offsets and leases and encodes records into one batch),
+// writes the batch, and answers what needs no more than that; a second goroutine syncs, after which
+// the writer answers the rest. So positions, offsets and leases need no lock, and one write and one
+// fdatasync serve all requests that arrived meanwhile (group commit without a timer).
+//
+// The engine has two goroutines while it runs (writer, syncer), one more while a checkpoint is
+// saved, and at most Options.ColdReads that read messages which are not mapped.
+package engine
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/perigee-mq/perigee/broker/clock"
+	"github.com/perigee-mq/perigee/internal/mqerr"
+	"github.com/perigee-mq/perigee/store"
+	"github.com/perigee-mq/perigee/store/commitlog"
+	"github.com/perigee-mq/perigee/store/record"
+)
+
+// Options configures an Engine. The zero value of a field means its default.
+type Options struct {
+	// Store is an open store that has not been recovered yet.
+	Store *store.Store
+	// Clock tells time. Default clock.New().
+	Clock clock.Clock
+	// Async makes "written" enough for topics that state no flush policy. Default: sync.
+	Async bool
+	// FlushInterval is how long asynchronously flushed data may wait for fdatasync. Default 500 ms.
+	FlushInterval time.Duration
+	// FlushBytes starts an fdatasync sooner. Default 8 MiB.
+	FlushBytes int64
+	// CheckpointInterval and CheckpointBytes: the views are saved after this time, or after this much
+	// log, if anything was written. Defaults 30 s and 64 MiB.
+	CheckpointInterval time.Duration
+	CheckpointBytes    int64
+	// SessionTimeout ends a client's session after the last report of any proxy. Default 60 s.
+	SessionTimeout time.Duration
+	// GoodbyeDelay is how long session leases live after their client said goodbye. Default 1 s.
+	GoodbyeDelay time.Duration
+	// SessionLeaseMax is the longest a session lease lives. Default 3 h.
+	SessionLeaseMax time.Duration
+	// PendingRequests and PendingBytes bound what waits for the writer; more is refused as Exhausted.
+	// Defaults 65,536 and 256 MiB.
+	PendingRequests int
+	PendingBytes    int64
+	// TurnBytes bounds one batch of the writer. Default 4 MiB (one request may exceed it).
+	TurnBytes int
+	// ScanEntries bounds how many queue entries a filter may let pass in one go before other
+	// requests get their turn. Default 4096.
+	ScanEntries int
+	// ColdReads bounds the goroutines that read messages which are not mapped. Default 4.
+	ColdReads int
+	// Log receives what an operator acts on. Default: discard.
+	Log *slog.Logger
+	// Events report to metrics and tests.
+	Events Events
+}
+
+// Events are optional functions that the engine calls; they must not block.
+type Events struct {
+	// Recovered says how many records were replayed from where, and how long it took.
+	Recovered func(from, to record.Pos, records int64, took time.Duration)
+	// Checkpointed says that the views at pos are saved.
+	Checkpointed func(pos record.Pos, took time.Duration)
+	// Failed says that the engine has stopped for good: nothing more is appended.
+	Failed func(error)
+}
+
+func (o Options) withDefaults() Options {
+	if o.Clock == nil {
+		o.Clock = clock.New()
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	set(&o.FlushInterval, 500*time.Millisecond)
+	set(&o.FlushBytes, 8<<20)
+	set(&o.CheckpointInterval, 30*time.Second)
+	set(&o.CheckpointBytes, 64<<20)
+	set(&o.SessionTimeout, time.Minute)
+	set(&o.GoodbyeDelay, time.Second)
+	set(&o.SessionLeaseMax, 3*time.Hour)
+	set(&o.PendingRequests, 65536)
+	set(&o.PendingBytes, 256<<20)
+	set(&o.TurnBytes, 4<<20)
+	set(&o.ScanEntries, 4096)
+	set(&o.ColdReads, 4)
+	return o
+}
+
+func set[T comparable](p *T, v T) {
+	var zero T
+	if *p == zero {
+		*p = v
+	}
+}
+
+// Identity is who the engine writes as: an epoch belongs to exactly one incarnation of one replica.
+type Identity struct {
+	Epoch       record.Epoch
+	Incarnation uint64
+	Replica     [16]byte
+	SetVersion  uint64
+}
+
+// Engine is one running broker core. Its methods are safe for concurrent use.
+type Engine struct {
+	o     Options
+	log   *commitlog.Log
+	clock clock.Clock
+	cold  chan struct{} // a token for each goroutine that reads cold messages
+	reads sync.WaitGroup
+
+	inbox  inbox
+	syncer syncer
+	done   chan struct{} // closed when the writer has ended
+	saves  sync.WaitGroup
+	counts Counts
+
+	writer // owned by the writer goroutine
+}
+
+// Open recovers the views of a store: the newest checkpoint, then the log behind it. The engine
+// serves nothing before Start.
+func Open(o Options) (*Engine, error) {
+	o = o.withDefaults()
+	e := &Engine{o: o, log: o.Store.Log(), clock: o.Clock, cold: make(chan struct{}, o.ColdReads), done: make(chan struct{})}
+	e.inbox.init(o.PendingRequests, o.PendingBytes)
+	e.syncer.init(e.log, e.inbox.wake, o.FlushInterval)
+	e.writer.init(e)
+	if err := e.views.recover(o); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// Start begins an epoch: its record is durable before anything is served.
+func (e *Engine) Start(id Identity) error {
+	if err := e.begin(id); err != nil {
+		return err
+	}
+	go e.syncer.run()
+	go e.write()
+	return nil
+}
+
+// Close stops the engine: requests that wait are answered, the views are saved, the log is durable.
+// It returns the position up to which the views were saved.
+func (e *Engine) Close(ctx context.Context) (record.Pos, error) {
+	pos, err := ask(ctx, e, func(done func(record.Pos, error)) op { return &closeOp{done: done} })
+	<-e.done
+	e.syncer.stop()
+	e.saves.Wait()
+	e.reads.Wait()
+	return pos, err
+}
+
+// Failure returns the error that stopped the engine for good, nil while it works.
+func (e *Engine) Failure() error { return e.inbox.failure() }
+
+// Views returns sizes for metrics and tests.
+func (e *Engine) Views(ctx context.Context) (Sizes, error) {
+	return ask(ctx, e, func(done func(Sizes, error)) op { return &sizesOp{done: done} })
+}
+
+// ask submits an op and waits for its answer.
+func ask[R any](ctx context.Context, e *Engine, make func(done func(R, error)) op) (R, error) {
+	type answer struct {
+		r   R
+		err error
+	}
+	c := newOnce[answer]()
+	e.submit(make(func(r R, err error) { c <- answer{r, err} }))
+	select {
+	case a := <-c:
+		return a.r, a.err
+	case <-ctx.Done():
+		var none R
+		return none, mqerr.New(mqerr.UnknownOutcome, "gave up waiting for the broker: %w", ctx.Err())
+	}
+}
+
+func newOnce[T any]() chan T { return make(chan T, 1) }

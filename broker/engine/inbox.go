@@ -1,0 +1,110 @@
+package engine
+
+import (
+	"sync"
+
+	"github.com/perigee-mq/perigee/internal/mqerr"
+)
+
+// op is one request to the writer.
+type op interface {
+	// run acts on the views and the batch and says in its waiter what the answer waits for.
+	run(w *writer)
+	// finish answers, exactly once, with what run found or with err.
+	finish(w *writer, err error)
+	// bytes is what the request holds in memory while it waits.
+	bytes() int
+	waits() *waiter
+}
+
+// inbox is where requests wait for the writer. Its lock is held for an append or a swap only.
+type inbox struct {
+	wake chan struct{} // holds a token when there is something to do
+
+	mu       sync.Mutex
+	ops      []op
+	size     int64
+	maxOps   int
+	maxBytes int64
+	closed   error // what later requests are told
+	failed   error // the log failed
+}
+
+func (b *inbox) init(maxOps int, maxBytes int64) {
+	b.wake = make(chan struct{}, 1)
+	b.maxOps, b.maxBytes = maxOps, maxBytes
+}
+
+// put adds a request, or tells why not.
+func (b *inbox) put(o op) error {
+	n := int64(o.bytes())
+	b.mu.Lock()
+	switch {
+	case b.closed != nil:
+		err := b.closed
+		b.mu.Unlock()
+		return err
+	case len(b.ops) >= b.maxOps || b.size+n > b.maxBytes:
+		waiting, size := len(b.ops), b.size
+		b.mu.Unlock()
+		return mqerr.New(mqerr.Exhausted, "the broker has %d requests (%d bytes) waiting: retry after a pause", waiting, size)
+	}
+	b.ops = append(b.ops, o)
+	b.size += n
+	first := len(b.ops) == 1
+	b.mu.Unlock()
+	if first {
+		b.ring()
+	}
+	return nil
+}
+
+// ring wakes the writer.
+func (b *inbox) ring() {
+	select {
+	case b.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take returns all waiting requests and keeps spare for those to come.
+func (b *inbox) take(spare []op) []op {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	ops := b.ops
+	b.ops, b.size = spare[:0], 0
+	return ops
+}
+
+// shut refuses all later requests with err and returns those that wait.
+func (b *inbox) shut(err error) []op {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed == nil {
+		b.closed = err
+	}
+	ops := b.ops
+	b.ops = nil
+	return ops
+}
+
+// fail remembers why the log failed.
+func (b *inbox) fail(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.failed = err
+}
+
+func (b *inbox) failure() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.failed
+}
+
+// submit hands a request to the writer; one that is refused is answered at once.
+func (e *Engine) submit(o op) {
+	if err := e.inbox.put(o); err != nil {
+		e.counts.Refused.Add(1)
+		o.finish(nil, err)
+	}
+}

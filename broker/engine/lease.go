@@ -1,0 +1,188 @@
+package engine
+
+import (
+	"github.com/perigee-mq/perigee/broker/group"
+	"github.com/perigee-mq/perigee/broker/pop"
+	"github.com/perigee-mq/perigee/internal/brokerapi"
+	"github.com/perigee-mq/perigee/internal/mqerr"
+	"github.com/perigee-mq/perigee/store/queue"
+	"github.com/perigee-mq/perigee/store/record"
+)
+
+// popOp leases messages for a group.
+type popOp struct {
+	waiter
+	from *session
+	req  *brokerapi.PopRequest
+	done func(*brokerapi.PopReply, error)
+	err  error
+	more bool
+	got  []leased
+}
+
+// leased is one message of a reply.
+type leased struct {
+	queue   record.QueueID
+	offset  record.QueueOffset
+	lease   record.Pos
+	attempt uint16
+	pos     record.Pos // of the message
+	size    uint32
+}
+
+// popBytesDefault bounds a reply that states no bound of its own.
+const popBytesDefault = 4 << 20
+
+func (o *popOp) bytes() int { return 256 }
+
+func (o *popOp) run(w *writer) {
+	t, g, err := w.subscription(&o.req.Head, o.req.Topic, o.req.Group)
+	if err != nil {
+		o.err = err
+		return
+	}
+	w.e.counts.Pops.Add(1)
+	client, known := w.views.pop.Client([]byte(o.req.Client))
+	if known {
+		w.live.heard(w, client)
+		if o.req.AttemptID != "" && o.repeat(w, t, g, client) {
+			return
+		}
+	}
+	s := t.sub(g.ID)
+	scan := scan{w: w, t: t, g: g, req: o.req, left: w.e.o.ScanEntries}
+	scan.run(s)
+	switch {
+	case len(scan.got) > 0:
+		o.lease(w, t, g, client, known, &scan)
+	case scan.skipped():
+		scan.skip()
+		if scan.left <= 0 {
+			o.again = true // more entries to look at: others first
+			return
+		}
+	}
+	if len(o.got) == 0 {
+		w.e.counts.EmptyPops.Add(1)
+	}
+	o.more = w.hasReady(t, g)
+	if o.req.Arm && !o.more {
+		w.ready.arm(s, o.from)
+	}
+}
+
+// lease makes the record of what was found.
+func (o *popOp) lease(w *writer, t *topicState, g *group.Definition, client record.ClientNum, known bool, found *scan) {
+	ck := record.PopCk{Topic: t.def.ID, Group: g.ID, Session: o.req.Session, Client: client, AttemptID: []byte(o.req.AttemptID), Sections: found.sections}
+	ck.Until = w.lease + o.req.Invisible.Milliseconds()
+	if ck.Session {
+		ck.Until = w.lease + w.e.o.SessionLeaseMax.Milliseconds()
+	}
+	if !known && o.req.Client != "" {
+		ck.Client, ck.ClientName = w.views.pop.NewClientNum(), []byte(o.req.Client)
+	}
+	pos := w.put(record.TypePopCk, record.PopCkSize(&ck), 0, func(body []byte) { record.PutPopCk(body, &ck) })
+	if err := w.views.pop.ApplyLease(pos, &ck); err != nil {
+		w.broken(err)
+	}
+	if len(ck.ClientName) > 0 {
+		w.live.heard(w, ck.Client)
+	}
+	w.e.counts.Leased.Add(int64(len(found.got)))
+	u := t.sub(g.ID)
+	for i := range found.got {
+		u.out.add(int64(found.got[i].size))
+		if found.got[i].attempt > 1 {
+			w.e.counts.Redelivered.Add(1)
+		}
+		found.got[i].lease = pos
+		if int(found.got[i].attempt) > g.MaxAttempts {
+			u.overMax[found.got[i].queue]++
+			w.e.counts.OverMax.Add(1)
+		}
+	}
+	o.got = found.got
+	o.end, o.sync = w.batch.End(), t.sync
+}
+
+// repeat answers with the un-done rest of the lease that the same attempt got before.
+func (o *popOp) repeat(w *writer, t *topicState, g *group.Definition, client record.ClientNum) bool {
+	for _, l := range w.views.pop.Again(w.lease, client, t.def.ID, g.ID, []byte(o.req.AttemptID)) {
+		e, err := w.views.queues.At(queue.Key{Topic: t.def.ID, Queue: l.Queue}, l.Offset)
+		if err != nil {
+			o.err = err
+			return true
+		}
+		o.got = append(o.got, leased{queue: l.Queue, offset: l.Offset, lease: l.Lease, attempt: l.Attempt, pos: e.Pos, size: e.Size})
+	}
+	if len(o.got) == 0 {
+		return false
+	}
+	o.more = true // what else there is, another receive may find out
+	o.end, o.sync = w.batch.End(), t.sync
+	return true
+}
+
+// topicOf finds a topic that is served here.
+func (w *writer) topicOf(id brokerapi.TopicID) (*topicState, error) {
+	t := w.topics.byID[record.TopicID(id)]
+	if t == nil {
+		return nil, mqerr.New(mqerr.TopicNotFound, "topic %d is not served here", id)
+	}
+	return t, nil
+}
+
+// subscription finds the topic and group of a request.
+func (w *writer) subscription(h *brokerapi.Head, topic brokerapi.TopicID, id brokerapi.GroupID) (*topicState, *group.Definition, error) {
+	if err := w.current(h); err != nil {
+		return nil, nil, err
+	}
+	t, err := w.topicOf(topic)
+	if err != nil {
+		return nil, nil, err
+	}
+	g := w.views.groups.Get(record.GroupID(id))
+	if g == nil {
+		return nil, nil, mqerr.New(mqerr.GroupNotFound, "group %d does not exist here", id)
+	}
+	return t, g, nil
+}
+
+// hasReady tells whether the group could get something on the topic right now.
+func (w *writer) hasReady(t *topicState, g *group.Definition) bool {
+	for q := range t.queues {
+		if w.readyIn(t, g, record.QueueID(q)) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// readyIn counts what is ready for the group in one queue, before filtering.
+func (w *writer) readyIn(t *topicState, g *group.Definition, q record.QueueID) int64 {
+	k := pop.Key{Group: g.ID, Topic: t.def.ID, Queue: q}
+	if !w.views.pop.Started(k) {
+		return max(0, int64(t.queues[q].visible-w.startOf(t, g, q)))
+	}
+	s := w.views.pop.Stats(k)
+	return s.Ready + max(0, int64(t.queues[q].visible-s.Next))
+}
+
+// startOf is where a group begins on a queue that it has not read. A queue that cannot be searched is
+// read from its first message: rather twice than never.
+func (w *writer) startOf(t *topicState, g *group.Definition, q record.QueueID) record.QueueOffset {
+	key := queue.Key{Topic: t.def.ID, Queue: q}
+	first, _ := w.views.queues.Bounds(key)
+	at, err := first, error(nil)
+	switch g.From {
+	case group.FromLast:
+		at, err = w.views.queues.Seek(key, func(e *queue.Entry) bool { return e.Pos <= g.Logged })
+	case group.FromTime:
+		at, err = w.views.queues.SeekTime(key, g.FromMS)
+	}
+	if err != nil {
+		w.e.o.Log.Error("cannot find where a group begins, it begins at the first message", "group", g.Name, "topic", t.def.Name, "queue", int(q), "error", err.Error())
+		return first
+	}
+	return at
+}

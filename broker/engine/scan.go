@@ -1,0 +1,143 @@
+package engine
+
+import (
+	"slices"
+
+	"github.com/perigee-mq/perigee/broker/group"
+	"github.com/perigee-mq/perigee/broker/pop"
+	"github.com/perigee-mq/perigee/internal/brokerapi"
+	"github.com/perigee-mq/perigee/store/queue"
+	"github.com/perigee-mq/perigee/store/record"
+)
+
+// scan looks through the queues of a topic for what one receive may have, starting at another queue
+// each time: messages that came back first, then new ones.
+type scan struct {
+	w    *writer
+	t    *topicState
+	g    *group.Definition
+	req  *brokerapi.PopRequest
+	want []uint64 // hashes of the tags asked for
+	left int      // entries that the filter may still let pass
+
+	sections []record.PopSection
+	got      []leased
+	size     int64
+	taken    int // of got, by earlier queues
+
+	key     queue.Key
+	entries [scanBuffer]queue.Entry // of key, from base
+	base    record.QueueOffset
+	n       int
+}
+
+// scanBuffer is how many queue entries are read at a time.
+const scanBuffer = 32
+
+func (s *scan) run(u *sub) {
+	for _, tag := range s.req.Filter.Tags {
+		s.want = append(s.want, brokerapi.HashTag([]byte(tag)))
+	}
+	n := len(s.t.queues)
+	for i := range n {
+		q := record.QueueID((u.turn + i) % n)
+		if len(s.got) >= s.limit() || s.left <= 0 {
+			break
+		}
+		s.queue(q)
+	}
+	u.turn = (u.turn + 1) % n
+}
+
+func (s *scan) limit() int { return max(1, s.req.Max) }
+
+func (s *scan) queue(q record.QueueID) {
+	w, k := s.w, pop.Key{Group: s.g.ID, Topic: s.t.def.ID, Queue: q}
+	started := w.views.pop.Started(k)
+	if !started {
+		if s.t.queues[q].visible == 0 {
+			return
+		}
+		w.views.pop.Start(k, w.startOf(s.t, s.g, q))
+	}
+	s.key, s.n, s.taken = queue.Key{Topic: s.t.def.ID, Queue: q}, 0, len(s.got)
+	items := w.views.pop.Plan(k, s.t.queues[q].visible, s.limit()-len(s.got), s.match, nil)
+	if len(items) == 0 {
+		if !started {
+			at := w.views.pop.Stats(k).Next // where the group begins is in the log, too
+			w.skip(&record.Skip{Topic: k.Topic, Group: k.Group, Queue: q, From: at, To: at})
+		}
+		return
+	}
+	i := s.taken
+	for _, it := range items {
+		if it.Attempt > 0 {
+			s.got[i].attempt = it.Attempt
+			i++
+		}
+	}
+	s.sections = append(s.sections, record.PopSection{Queue: q, Items: items})
+}
+
+// match judges one message by its queue entry. Tags are compared by hash here and by text when the
+// message is read.
+func (s *scan) match(off record.QueueOffset) pop.Verdict {
+	e, ok := s.entry(off)
+	if !ok {
+		return pop.Stop
+	}
+	if s.req.Filter.Kind == brokerapi.FilterTags && !slices.Contains(s.want, e.TagHash) {
+		if s.left <= 0 {
+			return pop.Stop
+		}
+		s.left--
+		s.w.e.counts.Skipped.Add(1)
+		return pop.Skip
+	}
+	bound := int64(s.req.MaxBytes)
+	if bound == 0 {
+		bound = popBytesDefault
+	}
+	if len(s.got) > 0 && s.size+int64(e.Size) > bound {
+		return pop.Stop
+	}
+	s.size += int64(e.Size)
+	s.got = append(s.got, leased{queue: s.key.Queue, offset: off, pos: e.Pos, size: e.Size})
+	return pop.Take
+}
+
+// entry reads the queue entry at off, with those that follow it.
+func (s *scan) entry(off record.QueueOffset) (*queue.Entry, bool) {
+	if off < s.base || off >= s.base+record.QueueOffset(s.n) || s.n == 0 {
+		n, err := s.w.views.queues.Read(s.key, off, s.entries[:])
+		if err != nil || n == 0 {
+			return nil, false
+		}
+		s.base, s.n = off, n
+	}
+	return &s.entries[off-s.base], true
+}
+
+func (s *scan) skipped() bool { return len(s.sections) > 0 && len(s.got) == 0 }
+
+// skip records what the filter let pass when there is no lease to say it in.
+func (s *scan) skip() {
+	for _, sec := range s.sections {
+		for from := 0; from < len(sec.Items); {
+			to := from + 1
+			for to < len(sec.Items) && sec.Items[to].Offset == sec.Items[to-1].Offset+1 {
+				to++
+			}
+			s.w.skip(&record.Skip{Topic: s.t.def.ID, Group: s.g.ID, Queue: sec.Queue, From: sec.Items[from].Offset, To: sec.Items[to-1].Offset + 1})
+			from = to
+		}
+	}
+}
+
+// skip records that a group lets a range of offsets pass.
+func (w *writer) skip(k *record.Skip) {
+	w.put(record.TypeSkip, record.SkipSize(k), 0, func(body []byte) { record.PutSkip(body, k) })
+	if err := w.views.pop.ApplySkip(k); err != nil {
+		w.broken(err)
+	}
+}

@@ -1,0 +1,135 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/perigee-mq/perigee/internal/brokerapi"
+	"github.com/perigee-mq/perigee/internal/mqerr"
+	"github.com/perigee-mq/perigee/store/queue"
+	"github.com/perigee-mq/perigee/store/record"
+)
+
+// sendOp stores the messages of one request next to each other in one queue, all or nothing.
+type sendOp struct {
+	waiter
+	req   *brokerapi.SendRequest
+	done  func(*brokerapi.SendReply, error)
+	reply brokerapi.SendReply
+	err   error
+}
+
+func (o *sendOp) bytes() int {
+	n := 0
+	for i := range o.req.Messages {
+		m := &o.req.Messages[i]
+		n += len(m.Body) + len(m.User) + len(m.Sys)
+	}
+	return n
+}
+
+func (o *sendOp) finish(_ *writer, err error) {
+	if err == nil {
+		err = o.err
+	}
+	if err != nil {
+		o.done(nil, err)
+		return
+	}
+	o.done(&o.reply, nil)
+}
+
+func (o *sendOp) run(w *writer) {
+	t, err := w.sendable(o.req)
+	if err != nil {
+		o.err = err
+		return
+	}
+	q := o.req.Messages[0].Queue
+	if q == brokerapi.AnyQueue {
+		q = brokerapi.QueueID(t.turn % len(t.queues))
+		t.turn++
+	}
+	key := queue.Key{Topic: t.def.ID, Queue: record.QueueID(q)}
+	state := &t.queues[q]
+	o.reply.Results = make([]brokerapi.SendResult, len(o.req.Messages))
+	for i := range o.req.Messages {
+		flags := record.FlagMore
+		if i == len(o.req.Messages)-1 {
+			flags = 0
+		}
+		m := stored(t.def.ID, key.Queue, state.next, &o.req.Messages[i])
+		pos, body := w.batch.Begin(record.Header{Type: record.TypeMsg, Flags: flags, Epoch: w.epoch, Time: w.stamp}, record.MsgSize(&m))
+		record.PutMsg(body, &m)
+		size := w.batch.Seal()
+		if err := w.views.applyMsg(pos, size, w.stamp, &m); err != nil {
+			w.broken(err)
+		}
+		o.reply.Results[i] = brokerapi.SendResult{Queue: q, Offset: brokerapi.QueueOffset(state.next), Pos: brokerapi.LogPos(pos), StoreTime: w.stamp}
+		state.next++
+		w.e.counts.SentBytes.Add(int64(size))
+		t.in.add(int64(size))
+	}
+	w.e.counts.Sent.Add(int64(len(o.req.Messages)))
+	o.end, o.sync = w.batch.End(), t.sync
+	w.topics.hide(t, key.Queue, state.next, o.end)
+}
+
+// stored is m as a record.
+func stored(t record.TopicID, q record.QueueID, off record.QueueOffset, m *brokerapi.Message) record.Msg {
+	return record.Msg{
+		Topic: t, Queue: q, Offset: off,
+		Type: record.MsgType(m.Type), TagHash: m.TagHash, GroupHash: m.GroupHash, DeliverAt: m.DeliverAt, Digest: m.Digest,
+		ID: m.ID, User: m.User, Sys: m.Sys, Body: m.Body,
+	}
+}
+
+// sendable finds the topic of a request and tells why it cannot be stored here.
+func (w *writer) sendable(req *brokerapi.SendRequest) (*topicState, error) {
+	if err := w.current(&req.Head); err != nil {
+		return nil, err
+	}
+	t, err := w.topicOf(req.Topic)
+	if err != nil {
+		return nil, err
+	}
+	if len(req.Messages) == 0 {
+		return nil, mqerr.New(mqerr.Invalid, "a send without messages")
+	}
+	limit := w.e.log.MaxBody()
+	q := req.Messages[0].Queue
+	for i := range req.Messages {
+		m := &req.Messages[i]
+		switch {
+		case m.Queue != q:
+			return nil, mqerr.New(mqerr.Invalid, "messages of one send for queues %d and %d", q, m.Queue)
+		case q != brokerapi.AnyQueue && (q < 0 || int(q) >= len(t.queues)):
+			return nil, mqerr.New(mqerr.Invalid, "topic %s has %d queues here, there is no queue %d", t.def.Name, len(t.queues), q)
+		case m.DeliverAt != 0 || m.Type == brokerapi.Transaction || m.Type == brokerapi.Delay:
+			return nil, mqerr.New(mqerr.Unsupported, "delayed and transactional messages are not supported by this release")
+		case len(m.ID) == 0 || len(m.ID) > 65535:
+			return nil, mqerr.New(mqerr.Invalid, "a message id of %d bytes", len(m.ID))
+		}
+		r := stored(0, 0, 0, m)
+		if n := record.MsgSize(&r); n > limit {
+			return nil, mqerr.New(mqerr.Invalid, "a message of %d bytes does not fit a log segment, at most %d do: raise the segment size", n, limit)
+		}
+	}
+	return t, nil
+}
+
+// current refuses a request whose time is over or that comes from another epoch's future.
+func (w *writer) current(h *brokerapi.Head) error {
+	if h.Epoch > brokerapi.Epoch(w.epoch) {
+		return mqerr.New(mqerr.Fenced, "the broker leads epoch %d, epoch %d has begun elsewhere", w.epoch, h.Epoch)
+	}
+	if !h.Deadline.IsZero() && time.UnixMilli(w.e.clock.Wall()).After(h.Deadline) {
+		return mqerr.New(mqerr.Timeout, "the request's deadline passed while it waited in the broker")
+	}
+	return nil
+}
+
+// broken is called when the views refuse a record that was just made for them: memory and log would
+// part, so the process must not go on.
+func (w *writer) broken(err error) {
+	panic("perigee broker: the views refuse a record of their own: " + err.Error())
+}

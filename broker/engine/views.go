@@ -1,0 +1,232 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/perigee-mq/perigee/broker/group"
+	"github.com/perigee-mq/perigee/broker/pop"
+	"github.com/perigee-mq/perigee/broker/topic"
+	"github.com/perigee-mq/perigee/internal/mqerr"
+	"github.com/perigee-mq/perigee/store"
+	"github.com/perigee-mq/perigee/store/checkpoint"
+	"github.com/perigee-mq/perigee/store/queue"
+	"github.com/perigee-mq/perigee/store/record"
+)
+
+// views are everything a client can observe: a pure function of the log up to a position. The live
+// path and recovery both change them through the apply functions only, so that a replay gives the
+// same views.
+type views struct {
+	store  *store.Store
+	queues *queue.Store
+	topics *topic.Table
+	groups *group.Table
+	pop    *pop.Table
+	epoch  record.Epoch
+	stamp  int64 // newest store time, ms
+}
+
+func (v *views) init(o Options) {
+	v.store = o.Store
+	v.queues = o.Store.Queues()
+	v.reset()
+}
+
+// reset empties all views, as before the first record.
+func (v *views) reset() {
+	v.topics, v.groups = topic.New(), group.New()
+	v.pop = pop.New(pop.Options{Hold: v.hold})
+	v.epoch, v.stamp = 0, 0
+}
+
+// hold is how long past its deadline a message keeps waiting: past its max attempts it goes on at the
+// group's last back-off.
+func (v *views) hold(k pop.Key, attempt uint16) int64 {
+	g := v.groups.Get(k.Group)
+	if g == nil || int(attempt) < g.MaxAttempts {
+		return 0
+	}
+	return g.LastBackoff().Milliseconds()
+}
+
+// recover loads the newest checkpoint and replays the log behind it.
+func (v *views) recover(o Options) error {
+	began := time.Now()
+	from := v.store.Log().First()
+	if c := v.store.Checkpoint(); c != nil {
+		if err := v.decode(c); err != nil {
+			o.Log.Warn("checkpoint cannot be used, rebuilding the views from the log", "error", err.Error())
+			v.reset()
+			if err := v.store.Forget(); err != nil {
+				return err
+			}
+		} else {
+			from = c.Pos
+		}
+	} else if err := v.store.Forget(); err != nil {
+		return err
+	}
+	o.Log.Debug("recovery started", "from", int64(from))
+	n := int64(0)
+	r, err := v.store.Log().Recover(from, func(rec record.Record) error {
+		n++
+		return v.apply(rec)
+	})
+	if err != nil {
+		return err
+	}
+	if f := o.Events.Recovered; f != nil {
+		f(from, r.End, n, time.Since(began))
+	}
+	return nil
+}
+
+// apply takes one record of the log, in order.
+func (v *views) apply(r record.Record) error {
+	v.stamp = max(v.stamp, r.Time)
+	switch r.Type {
+	case record.TypePad:
+		return nil
+	case record.TypeMsg:
+		m, err := record.DecodeMsg(r.Body)
+		if err != nil {
+			return err
+		}
+		return v.applyMsg(r.Pos, r.Size, r.Time, &m)
+	case record.TypePopCk:
+		var ck record.PopCk
+		if err := record.DecodePopCk(r.Body, &ck); err != nil {
+			return err
+		}
+		return v.pop.ApplyLease(r.Pos, &ck)
+	case record.TypePopAck:
+		a, err := record.DecodePopAck(r.Body)
+		if err != nil {
+			return err
+		}
+		return v.pop.ApplyAck(&a)
+	case record.TypePopChange:
+		c, err := record.DecodePopChange(r.Body)
+		if err != nil {
+			return err
+		}
+		return v.pop.ApplyChange(&c)
+	case record.TypeSkip:
+		s, err := record.DecodeSkip(r.Body)
+		if err != nil {
+			return err
+		}
+		return v.pop.ApplySkip(&s)
+	case record.TypeSessionEnd:
+		s, err := record.DecodeSessionEnd(r.Body)
+		if err != nil {
+			return err
+		}
+		return v.pop.ApplySessionEnd(&s)
+	case record.TypeMeta:
+		m, err := record.DecodeMeta(r.Body)
+		if err != nil {
+			return err
+		}
+		return v.applyMeta(r.Pos, &m)
+	case record.TypeEpoch:
+		s, err := record.DecodeEpochStart(r.Body)
+		if err != nil {
+			return err
+		}
+		v.epoch = s.Epoch
+		return nil
+	}
+	return mqerr.New(mqerr.Unsupported, "record type %d at %d belongs to a later release of perigee: start that release", r.Type, r.Pos)
+}
+
+// applyMsg gives a stored message its place.
+func (v *views) applyMsg(pos record.Pos, size uint32, at int64, m *record.Msg) error {
+	if m.Offset < 0 {
+		return mqerr.New(mqerr.Unsupported, "the message at %d waits for a time or a verdict: that belongs to a later release of perigee", pos)
+	}
+	if v.topics.Get(m.Topic) == nil {
+		return mqerr.New(mqerr.Corrupt, "the message at %d is of topic %d, which does not exist there", pos, m.Topic)
+	}
+	return v.queues.Append(queue.Key{Topic: m.Topic, Queue: m.Queue}, m.Offset,
+		queue.Entry{Pos: pos, Size: size, Time: at, TagHash: m.TagHash, GroupHash: m.GroupHash})
+}
+
+// applyMeta creates, changes or deletes a topic or group.
+func (v *views) applyMeta(pos record.Pos, m *record.Meta) error {
+	switch m.Kind {
+	case record.MetaTopic:
+		if m.Deleted {
+			v.queues.Drop(record.TopicID(m.ID))
+			v.pop.DropTopic(record.TopicID(m.ID))
+		}
+		return v.topics.Apply(m)
+	case record.MetaGroup:
+		if m.Deleted {
+			v.pop.DropGroup(record.GroupID(m.ID))
+		}
+		return v.groups.Apply(pos, m)
+	}
+	return mqerr.New(mqerr.Unsupported, "META record at %d is of unknown kind %d: start the release of perigee that wrote it", pos, m.Kind)
+}
+
+// Names of the sections of a checkpoint, in this order.
+const (
+	sectionBase   = "base"
+	sectionTopics = "topics"
+	sectionGroups = "groups"
+	sectionPop    = "pop"
+	sectionQueues = "queues"
+)
+
+// encode is the state of all views, sorted: equal views give equal bytes.
+func (v *views) encode() ([]checkpoint.Section, error) {
+	topics, err := v.topics.Encode(nil)
+	if err != nil {
+		return nil, err
+	}
+	groups, err := v.groups.Encode(nil)
+	if err != nil {
+		return nil, err
+	}
+	queues, err := v.queues.Encode(nil)
+	if err != nil {
+		return nil, err
+	}
+	return []checkpoint.Section{
+		{Name: sectionBase, Data: encodeBase(v.epoch, v.stamp)},
+		{Name: sectionTopics, Data: topics},
+		{Name: sectionGroups, Data: groups},
+		{Name: sectionPop, Data: v.pop.Encode(nil)},
+		{Name: sectionQueues, Data: queues},
+	}, nil
+}
+
+// decode replaces the views with those of a checkpoint.
+func (v *views) decode(c *checkpoint.Checkpoint) error {
+	base, err := c.Section(sectionBase)
+	if err != nil {
+		return err
+	}
+	if v.epoch, v.stamp, err = decodeBase(base); err != nil {
+		return err
+	}
+	for _, s := range []struct {
+		name string
+		load func([]byte) error
+	}{
+		{sectionTopics, v.topics.Decode},
+		{sectionGroups, v.groups.Decode},
+		{sectionPop, v.pop.Decode},
+		{sectionQueues, v.queues.Decode},
+	} {
+		data, err := c.Section(s.name)
+		if err != nil {
+			return err
+		}
+		if err := s.load(data); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,244 @@
+package engine
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/perigee-mq/perigee/internal/mqerr"
+	"github.com/perigee-mq/perigee/store/commitlog"
+	"github.com/perigee-mq/perigee/store/record"
+)
+
+// waiter says what an answer waits for: nothing (end 0), that the log is written up to end, or that
+// it is durable up to end.
+type waiter struct {
+	end  record.Pos
+	sync bool
+	// again puts the request back for another turn instead of answering it.
+	again bool
+}
+
+func (w *waiter) waits() *waiter { return w }
+
+// writer is the state of the writer goroutine. Nothing here has a lock.
+type writer struct {
+	e       *Engine
+	views   views
+	batch   *commitlog.Batch
+	epoch   record.Epoch
+	spare   []op
+	backlog []op // taken from the inbox, not run yet
+	synced  []op // run; their answers wait for fdatasync, in order of their positions
+
+	lease   int64 // boot-time clock of this turn, ms
+	stamp   int64 // store time of this turn, ms; never goes back
+	acks    acks
+	topics  topics
+	ready   ready
+	live    sessions
+	saved   saved
+	closing *closeOp // set by the request to stop
+	closed  bool     // the last turn is over
+	failed  error    // the log failed
+}
+
+func (w *writer) init(e *Engine) {
+	w.e = e
+	w.batch = e.log.NewBatch()
+	w.views.init(e.o)
+	w.topics.init(w)
+	w.ready.init()
+	w.live.init()
+}
+
+// begin writes the first record of an epoch and makes it durable, before anything is served.
+func (e *Engine) begin(id Identity) error {
+	w := &e.writer
+	w.epoch = id.Epoch
+	if last := w.views.epoch; id.Epoch <= last {
+		return mqerr.New(mqerr.Fenced, "epoch %d is over: the log already holds epoch %d", id.Epoch, last)
+	}
+	w.tick()
+	w.batch.Reset()
+	start := record.EpochStart{Epoch: id.Epoch, Incarnation: id.Incarnation, Replica: id.Replica, Sync: [][16]byte{id.Replica}, Version: id.SetVersion}
+	w.put(record.TypeEpoch, record.EpochStartSize(&start), 0, func(body []byte) { record.PutEpochStart(body, &start) })
+	w.views.epoch = id.Epoch
+	if err := e.log.Write(w.batch); err != nil {
+		return err
+	}
+	if err := e.log.Sync(); err != nil {
+		return err
+	}
+	w.topics.load()
+	w.live.load(w)
+	w.saved.at = e.log.Written()
+	return nil
+}
+
+// put appends one record to the batch.
+func (w *writer) put(t record.Type, size int, flags uint16, fill func(body []byte)) record.Pos {
+	pos, body := w.batch.Begin(record.Header{Type: t, Flags: flags, Epoch: w.epoch, Time: w.stamp}, size)
+	fill(body)
+	w.batch.Seal()
+	return pos
+}
+
+// tick reads the clocks for this turn.
+func (w *writer) tick() {
+	w.lease = w.e.clock.Lease()
+	w.stamp = max(w.stamp, w.views.stamp, w.e.clock.Wall())
+	w.views.stamp = w.stamp
+}
+
+// write is the writer goroutine.
+func (e *Engine) write() {
+	defer close(e.done)
+	w := &e.writer
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for w.failed == nil && !w.finished() {
+		if len(w.backlog) == 0 {
+			w.arm(timer)
+			select {
+			case <-e.inbox.wake:
+			case <-timer.C:
+			}
+		}
+		w.turn()
+	}
+}
+
+// arm sets the timer to the next thing that time alone brings about: an idle broker has none.
+func (w *writer) arm(timer *time.Timer) {
+	at, ok := w.nextEvent()
+	if !ok {
+		timer.Stop()
+		return
+	}
+	timer.Reset(time.Duration(max(at-w.e.clock.Lease(), 0)) * time.Millisecond)
+}
+
+// nextEvent is the earliest of: a lease that ends while somebody waits for it, a session that ends, a
+// checkpoint that is due. On the lease clock, ms.
+func (w *writer) nextEvent() (int64, bool) {
+	at, ok := int64(0), false
+	earlier := func(t int64, is bool) {
+		if is && (!ok || t < at) {
+			at, ok = t, true
+		}
+	}
+	if w.ready.armed > 0 {
+		earlier(w.views.pop.NextDue())
+	}
+	earlier(w.live.next())
+	earlier(w.nextSave())
+	return at, ok
+}
+
+// turn runs what waits, writes one batch, and answers what can be answered.
+func (w *writer) turn() {
+	w.tick()
+	w.e.counts.Turns.Add(1)
+	w.views.pop.Advance(w.lease, w.due)
+	if len(w.backlog) == 0 {
+		w.backlog = w.e.inbox.take(w.spare)
+		w.spare = w.backlog[:0]
+	}
+	w.batch.Reset()
+	w.endSessions()
+	ran := w.runSome()
+	w.flushAcks()
+	if w.batch.Size() > 0 {
+		if err := w.e.log.Write(w.batch); err != nil {
+			w.fail(err, ran)
+			return
+		}
+	}
+	w.topics.publish()
+	w.answer(ran)
+	w.ready.fire(w)
+	w.saveIfDue()
+	if w.closing != nil {
+		w.shutDown()
+	}
+}
+
+// runSome runs requests until the batch is large enough, and returns those that ran.
+func (w *writer) runSome() []op {
+	n := 0
+	for n < len(w.backlog) && (n == 0 || w.batch.Size() < w.e.o.TurnBytes) {
+		w.backlog[n].run(w)
+		n++
+	}
+	ran := w.backlog[:n]
+	w.backlog = w.backlog[n:]
+	return ran
+}
+
+// answer finishes requests whose records are where their replies need them.
+func (w *writer) answer(ran []op) {
+	sync := false
+	for i, o := range ran {
+		ran[i] = nil
+		switch s := o.waits(); {
+		case s.again:
+			s.again = false
+			w.backlog = append(w.backlog, o)
+		case s.end > 0 && s.sync:
+			w.synced = append(w.synced, o)
+		default:
+			o.finish(w, nil)
+		}
+	}
+	durable := w.e.log.Durable()
+	n := 0
+	for n < len(w.synced) && w.synced[n].waits().end <= durable {
+		w.synced[n].finish(w, nil)
+		w.synced[n] = nil
+		n++
+	}
+	w.synced = w.synced[n:]
+	if len(w.synced) == 0 {
+		w.synced = nil
+	}
+	sync = len(w.synced) > 0 || w.topics.waitSync()
+	switch behind := int64(w.e.log.Written() - durable); {
+	case sync || behind >= w.e.o.FlushBytes:
+		w.e.syncer.soon()
+	case behind > 0:
+		w.e.syncer.eventually()
+	}
+	if err := w.e.log.Err(); err != nil {
+		w.fail(err, nil)
+	}
+}
+
+// fail stops the engine for good: what is on disk is unknown, so nothing more is appended, and who
+// waits learns that the outcome is unknown.
+func (w *writer) fail(cause error, ran []op) {
+	w.failed = cause
+	w.e.inbox.fail(cause)
+	unknown := mqerr.New(mqerr.UnknownOutcome, "the broker's log failed while the request was under way: %w", cause)
+	gone := mqerr.New(mqerr.Unavailable, "the broker's log has failed, the broker is stopping: %w", cause)
+	waiting := w.e.inbox.shut(gone)
+	for _, o := range ran {
+		if o != nil {
+			o.finish(w, unknown)
+		}
+	}
+	for _, o := range w.synced {
+		o.finish(w, unknown)
+	}
+	for _, o := range append(w.backlog, waiting...) {
+		o.finish(w, gone)
+	}
+	w.synced, w.backlog = nil, nil
+	w.ready.down(gone)
+	w.e.o.Log.LogAttrs(context.Background(), slog.LevelError,
+		"commit log failed: the broker stops; check the disk, then start it again, which recovers all acknowledged data",
+		slog.String("error", cause.Error()))
+	if f := w.e.o.Events.Failed; f != nil {
+		f(cause)
+	}
+}

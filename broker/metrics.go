@@ -1,0 +1,112 @@
+package broker
+
+import (
+	"context"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/perigee-mq/perigee/broker/engine"
+)
+
+// scrapeTimeout bounds how long a collection waits for the engine.
+const scrapeTimeout = 2 * time.Second
+
+// register makes the broker's instruments. Names are those of RocketMQ 5 where the same thing is
+// measured, perigee_ otherwise. Everything is observed from counters and views when it is collected;
+// nothing is recorded per message. What cannot be had then is absent.
+func register(m metric.Meter, e *engine.Engine) error {
+	r := registrar{m: m}
+	in := r.counter("rocketmq_messages_in", "messages stored")
+	inBytes := r.counter("rocketmq_throughput_in", "bytes of stored messages")
+	out := r.counter("rocketmq_messages_out", "messages handed out")
+	outBytes := r.counter("rocketmq_throughput_out", "bytes of messages handed out")
+	topics := r.gauge("rocketmq_topic_number", "topics", "")
+	groups := r.gauge("rocketmq_consumer_group_number", "consumer groups", "")
+	ready := r.gauge("rocketmq_consumer_ready_messages", "messages that are not done and due", "")
+	inFlight := r.gauge("rocketmq_consumer_inflight_messages", "leased messages", "")
+	lag := r.gauge("rocketmq_consumer_lag_messages", "messages that are not done", "")
+	age := r.gauge("rocketmq_consumer_queueing_latency", "age of the oldest ready message; absent if there is none", "milliseconds")
+	behind := r.gauge("rocketmq_storage_flush_behind", "bytes written and not yet durable", "bytes")
+	written := r.gauge("perigee_log_written", "end of the commit log", "bytes")
+	saved := r.gauge("perigee_checkpoint_position", "log position of the newest checkpoint", "bytes")
+	epoch := r.gauge("perigee_epoch", "epoch that this broker leads", "")
+	clients := r.gauge("perigee_client_sessions", "consumer clients known", "")
+	events := r.counter("perigee_broker_events", "what the broker has done, by kind")
+	if r.err != nil {
+		return r.err
+	}
+	_, err := m.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
+		for kind, n := range counted(e.Counts()) {
+			o.ObserveInt64(events, n, metric.WithAttributes(attribute.String("kind", kind)))
+		}
+		ctx, cancel := context.WithTimeout(ctx, scrapeTimeout)
+		defer cancel()
+		s, err := e.Snapshot(ctx)
+		if err != nil {
+			return err
+		}
+		o.ObserveInt64(topics, int64(len(s.Topics)))
+		o.ObserveInt64(groups, int64(s.Sizes.Groups))
+		o.ObserveInt64(clients, int64(s.Clients))
+		o.ObserveInt64(epoch, int64(s.Epoch))
+		o.ObserveInt64(written, int64(s.Written))
+		o.ObserveInt64(behind, int64(s.Written-s.Durable))
+		o.ObserveInt64(saved, int64(s.Checkpoint))
+		for _, t := range s.Topics {
+			a := metric.WithAttributes(attribute.String("topic", t.Topic))
+			o.ObserveInt64(in, t.Messages, a)
+			o.ObserveInt64(inBytes, t.Bytes, a)
+		}
+		for _, g := range s.Groups {
+			a := metric.WithAttributes(attribute.String("topic", g.Topic), attribute.String("consumer_group", g.Group))
+			o.ObserveInt64(out, g.Messages, a)
+			o.ObserveInt64(outBytes, g.Bytes, a)
+			o.ObserveInt64(ready, g.Ready, a)
+			o.ObserveInt64(inFlight, g.InFlight, a)
+			o.ObserveInt64(lag, g.Ready+g.InFlight+g.Waiting, a)
+			if g.OldestMS != 0 {
+				o.ObserveInt64(age, max(0, g.NowMS-g.OldestMS), a)
+			}
+		}
+		return nil
+	}, r.all...)
+	return err
+}
+
+// counted names the engine's counters.
+func counted(c *engine.Counts) map[string]int64 {
+	return map[string]int64{
+		"sent": c.Sent.Load(), "leased": c.Leased.Load(), "redelivered": c.Redelivered.Load(), "acked": c.Acked.Load(), "changed": c.Changed.Load(),
+		"skipped": c.Skipped.Load(), "pops": c.Pops.Load(), "empty_pops": c.EmptyPops.Load(), "over_max_attempts": c.OverMax.Load(),
+		"stale_handles": c.Stale.Load(), "damaged": c.Damaged.Load(), "refused_busy": c.Refused.Load(), "turns": c.Turns.Load(),
+		"sessions_ended": c.Sessions.Load(), "checkpoints": c.Checkpoints.Load(),
+	}
+}
+
+// registrar makes observable instruments and keeps the first error.
+type registrar struct {
+	m   metric.Meter
+	all []metric.Observable
+	err error
+}
+
+func (r *registrar) counter(name, help string) metric.Int64ObservableCounter {
+	c, err := r.m.Int64ObservableCounter(name, metric.WithDescription(help))
+	r.keep(c, err)
+	return c
+}
+
+func (r *registrar) gauge(name, help, unit string) metric.Int64ObservableGauge {
+	g, err := r.m.Int64ObservableGauge(name, metric.WithDescription(help), metric.WithUnit(unit))
+	r.keep(g, err)
+	return g
+}
+
+func (r *registrar) keep(o metric.Observable, err error) {
+	if err != nil && r.err == nil {
+		r.err = err
+	}
+	r.all = append(r.all, o)
+}

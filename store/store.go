@@ -1,0 +1,169 @@
+// Package store is one broker's directory: its log, its consume queues, the checkpoints of its views,
+// and the small files that say whose it is. The type Store wires them and holds no rules.
+// docs/format/directory.md draws the directory.
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"path/filepath"
+
+	"github.com/perigee-mq/perigee/internal/vfs"
+	"github.com/perigee-mq/perigee/store/checkpoint"
+	"github.com/perigee-mq/perigee/store/commitlog"
+	"github.com/perigee-mq/perigee/store/queue"
+	"github.com/perigee-mq/perigee/store/record"
+)
+
+// Options configures Open. The zero value of a field means its default.
+type Options struct {
+	// FS is the file system. Default: the machine's.
+	FS vfs.FS
+	// Dir is the directory; it is made if it is missing. Required.
+	Dir string
+	// SegmentBytes is the size of one commit-log file. Default 1 GiB.
+	SegmentBytes int64
+	// Log receives what an operator acts on. Default: discard.
+	Log *slog.Logger
+	// LogEvents are the commit log's events.
+	LogEvents commitlog.Events
+}
+
+// Names in the directory.
+const (
+	lockName       = "LOCK"
+	identityName   = "identity.json"
+	promiseName    = "promise.json"
+	cleanName      = "clean.json"
+	logDir         = "log"
+	queueDir       = "queue"
+	checkpointsDir = "checkpoint"
+)
+
+// Store is an open directory. It has no goroutines of its own.
+type Store struct {
+	o          Options
+	lock       io.Closer
+	log        *commitlog.Log
+	queues     *queue.Store
+	checkpoint *checkpoint.Checkpoint
+	identity   Identity
+	promise    promise
+	clean      *Marker
+}
+
+// Open takes the directory for this process and opens what is in it. The log still has to be
+// recovered. A directory that another process has, that another release wrote, or that is damaged in
+// its small files is refused with a sentence that says what to do.
+func Open(o Options) (*Store, error) {
+	if o.FS == nil {
+		o.FS = vfs.OS
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if err := o.FS.MkdirAll(o.Dir); err != nil {
+		return nil, fmt.Errorf("data directory %s: %w", o.Dir, err)
+	}
+	lock, err := o.FS.Lock(filepath.Join(o.Dir, lockName))
+	if err != nil {
+		return nil, fmt.Errorf("data directory %s: %w", o.Dir, err)
+	}
+	s := &Store{o: o, lock: lock}
+	if err := s.open(); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+func (s *Store) open() (err error) {
+	if s.identity, err = readIdentity(s.o.FS, s.path(identityName)); err != nil {
+		return err
+	}
+	if s.promise, err = readPromise(s.o.FS, s.path(promiseName)); err != nil {
+		return err
+	}
+	if s.clean, err = takeMarker(s.o.FS, s.o.Dir); err != nil {
+		return err
+	}
+	for _, dir := range []string{logDir, queueDir, checkpointsDir} {
+		if err := s.o.FS.MkdirAll(s.path(dir)); err != nil {
+			return err
+		}
+	}
+	s.log, err = commitlog.Open(commitlog.Options{FS: s.o.FS, Dir: s.path(logDir), SegmentBytes: s.o.SegmentBytes, Log: s.o.Log, Events: s.o.LogEvents})
+	if err != nil {
+		return err
+	}
+	if s.queues, err = queue.Open(queue.Options{FS: s.o.FS, Dir: s.path(queueDir), Log: s.o.Log}); err != nil {
+		return err
+	}
+	var damaged []error
+	s.checkpoint, damaged, err = checkpoint.Load(s.o.FS, s.path(checkpointsDir))
+	for _, d := range damaged {
+		s.o.Log.Warn("damaged checkpoint left aside: recovery reads more of the log", "error", d.Error())
+	}
+	return err
+}
+
+func (s *Store) path(name string) string { return filepath.Join(s.o.Dir, name) }
+
+// Log is the commit log.
+func (s *Store) Log() *commitlog.Log { return s.log }
+
+// Queues are the consume queues.
+func (s *Store) Queues() *queue.Store { return s.queues }
+
+// Checkpoint is the newest whole checkpoint as of Open, nil if there is none.
+func (s *Store) Checkpoint() *checkpoint.Checkpoint { return s.checkpoint }
+
+// SaveCheckpoint makes the state of the views at pos durable: the queues' extents first, then the
+// file. The log must be durable up to pos. It may run beside appends, one at a time.
+func (s *Store) SaveCheckpoint(pos record.Pos, sections []checkpoint.Section) error {
+	if err := s.queues.Sync(); err != nil {
+		return err
+	}
+	if err := checkpoint.Save(s.o.FS, s.path(checkpointsDir), checkpoint.Checkpoint{Pos: pos, Sections: sections}); err != nil {
+		return err
+	}
+	return s.queues.Saved()
+}
+
+// Forget empties the queues for a rebuild from the log.
+func (s *Store) Forget() error {
+	n, err := checkpoint.Count(s.o.FS, s.path(checkpointsDir))
+	if err != nil {
+		return err
+	}
+	if n == 0 {
+		s.queues.Clear()
+	} else {
+		s.queues.Reset()
+	}
+	return nil
+}
+
+// CloseClean closes the store after a last checkpoint and leaves the mark that lets the next start
+// trust the log's end. Nothing may be appended any more.
+func (s *Store) CloseClean(incarnation uint64) error {
+	if err := s.log.Sync(); err != nil {
+		return errors.Join(err, s.Close())
+	}
+	last := s.log.Last()
+	m := Marker{Incarnation: incarnation, End: s.log.Written(), Last: last.Pos, CRC: last.CRC}
+	return errors.Join(m.write(s.o.FS, s.path(cleanName)), s.Close())
+}
+
+// Close lets go of the directory. What was not synced stays as it is.
+func (s *Store) Close() error {
+	var errs []error
+	if s.queues != nil {
+		errs = append(errs, s.queues.Close())
+	}
+	if s.log != nil {
+		errs = append(errs, s.log.Close())
+	}
+	return errors.Join(append(errs, s.lock.Close())...)
+}

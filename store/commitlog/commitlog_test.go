@@ -137,12 +137,16 @@ func TestOneWritePerBatch(t *testing.T) {
 func TestWriteRefusesMistakes(t *testing.T) {
 	h := record.Header{Type: record.TypeMsg, Epoch: 2, Time: 10}
 	for name, make := range map[string]func(l *commitlog.Log, b *commitlog.Batch){
-		"time goes back":  func(_ *commitlog.Log, b *commitlog.Batch) { b.Begin(record.Header{Type: record.TypeMsg, Epoch: 2, Time: 9}, 1) },
-		"epoch goes back": func(_ *commitlog.Log, b *commitlog.Batch) { b.Begin(record.Header{Type: record.TypeMsg, Epoch: 1, Time: 11}, 1) },
-		"too long":        func(l *commitlog.Log, b *commitlog.Batch) { b.Begin(h, l.MaxBody()+1) },
-		"not sealed":      func(_ *commitlog.Log, b *commitlog.Batch) { b.Begin(h, 1) },
-		"begun twice":     func(_ *commitlog.Log, b *commitlog.Batch) { b.Begin(h, 1); b.Begin(h, 1); b.Seal() },
-		"sealed twice":    func(_ *commitlog.Log, b *commitlog.Batch) { b.Begin(h, 1); b.Seal(); b.Seal() },
+		"time goes back": func(_ *commitlog.Log, b *commitlog.Batch) {
+			b.Begin(record.Header{Type: record.TypeMsg, Epoch: 2, Time: 9}, 1)
+		},
+		"epoch goes back": func(_ *commitlog.Log, b *commitlog.Batch) {
+			b.Begin(record.Header{Type: record.TypeMsg, Epoch: 1, Time: 11}, 1)
+		},
+		"too long":     func(l *commitlog.Log, b *commitlog.Batch) { b.Begin(h, l.MaxBody()+1) },
+		"not sealed":   func(_ *commitlog.Log, b *commitlog.Batch) { b.Begin(h, 1) },
+		"begun twice":  func(_ *commitlog.Log, b *commitlog.Batch) { b.Begin(h, 1); b.Begin(h, 1); b.Seal() },
+		"sealed twice": func(_ *commitlog.Log, b *commitlog.Batch) { b.Begin(h, 1); b.Seal(); b.Seal() },
 		"open chain": func(_ *commitlog.Log, b *commitlog.Batch) {
 			more := h
 			more.Flags = record.FlagMore

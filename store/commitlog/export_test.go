@@ -1,6 +1,12 @@
 package commitlog
 
-import "errors"
+import (
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+
+	"github.com/perigee-mq/perigee/store/record"
+)
 
 var errKilled = errors.New("the process was killed")
 
@@ -9,3 +15,14 @@ func (l *Log) Kill() {
 	l.failed.CompareAndSwap(nil, &failure{errKilled})
 	_ = l.Close()
 }
+
+// EncodeMark makes a mark of any version.
+func EncodeMark(version uint32, pos record.Pos) []byte {
+	b := encodeMark(pos)
+	binary.LittleEndian.PutUint32(b[4:], version)
+	binary.LittleEndian.PutUint32(b[16:], crc32.Checksum(b[:16], crc32.MakeTable(crc32.Castagnoli)))
+	return b
+}
+
+// DecodeMark reads one slot of a mark.
+var DecodeMark = decodeMark

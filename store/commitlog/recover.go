@@ -169,9 +169,13 @@ func (l *Log) cut(end record.Pos) error {
 	for keep > 0 && segs[keep-1].Base() > end {
 		keep--
 	}
-	// Later segments go first: if the power fails in between, what is left ends where it ended before.
+	// Later segments go first, from the end and one by one: if the power fails in between, what is left
+	// has no gap and is cut at the same place again.
 	for _, s := range slices.Backward(segs[keep:]) {
 		if err := s.Remove(); err != nil {
+			return err
+		}
+		if err := l.o.FS.SyncDir(l.o.Dir); err != nil {
 			return err
 		}
 	}
@@ -209,10 +213,8 @@ func (l *Log) settle(r Recovered, from record.Pos) error {
 			}
 		}
 	}
-	if err := l.o.FS.SyncDir(l.o.Dir); err != nil {
-		return err
-	}
 	var err error
+	// This syncs the directory too, with the names of segments that a killed process had just made.
 	if l.mark, err = startMark(l.o.FS, l.o.Dir, r.End); err != nil {
 		return err
 	}

@@ -182,12 +182,16 @@ func (m *FS) Rename(from, to string) error {
 
 // MkdirAll implements vfs.FS.
 func (m *FS) MkdirAll(dir string) error {
+	dir = filepath.Clean(dir)
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.dirs[dir] && !m.off {
+		return nil
+	}
 	if err := m.actLocked(); err != nil {
 		return pathError("mkdir", dir, err)
 	}
-	for dir = filepath.Clean(dir); !m.dirs[dir]; dir = filepath.Dir(dir) {
+	for ; !m.dirs[dir]; dir = filepath.Dir(dir) {
 		if m.live[dir] != nil {
 			return pathError("mkdir", dir, fs.ErrExist)
 		}

@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"net"
 	"sync"
 	"testing"
@@ -258,18 +259,10 @@ func follow(w grpc.ServerStreamingClient[controllerv1.WatchUpdate], out chan tab
 			next.hello = u.GetHello()
 		}
 		if !next.full {
-			for k, v := range now.topics {
-				next.topics[k] = v
-			}
-			for k, v := range now.groups {
-				next.groups[k] = v
-			}
-			for k, v := range now.shards {
-				next.shards[k] = v
-			}
-			for k, v := range now.names {
-				next.names[k] = v
-			}
+			maps.Copy(next.topics, now.topics)
+			maps.Copy(next.groups, now.groups)
+			maps.Copy(next.shards, now.shards)
+			maps.Copy(next.names, now.names)
 		}
 		for _, t := range d.GetTopics() {
 			next.topics[t.GetName()], next.names[t.GetId()] = t, t.GetName()

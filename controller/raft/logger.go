@@ -28,7 +28,7 @@ func (l *logger) put(level slog.Level, msg string, args []any) {
 	for i := 0; i+1 < len(args); i += 2 {
 		attrs = append(attrs, slog.Any(fmt.Sprint(args[i]), args[i+1]))
 	}
-	l.log.LogAttrs(ctx, level, msg, attrs...)
+	l.log.LogAttrs(ctx, level, msg, attrs...) //nolint:sloglint // the library's constant messages
 }
 
 // Log takes a record of any level.

@@ -308,16 +308,15 @@ func TestSlowReaders(t *testing.T) {
 	p := w.r.Watch()
 	next(t, s.Next)
 	next(t, p.Next)
-	var version state.Version
 	for i := range 5 {
-		version = w.apply(state.PutGroup{Name: fmt.Sprint("g", i)}).Group.Version
+		w.apply(state.PutGroup{Name: fmt.Sprint("g", i)})
 	}
 	n := 7
-	version = w.apply(state.PutGroup{Name: "g4", MaxAttempts: &n, Mode: state.Upsert}).Group.Version
+	version := w.apply(state.PutGroup{Name: "g4", MaxAttempts: &n, Mode: state.Upsert}).Group.Version
 	w.beat(s, a, version)
 	expect(t, "coalesced", next(t, s.Next), "group:g0, group:g1, group:g2, group:g3, group:g4")
 	for i := range 9 {
-		version = w.apply(state.PutGroup{Name: fmt.Sprint("h", i)}).Group.Version
+		w.apply(state.PutGroup{Name: fmt.Sprint("h", i)})
 	}
 	w.apply(state.DeleteGroup{Name: "g0"})
 	w.beat(s, a, w.r.Stats().Version)

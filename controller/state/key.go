@@ -3,7 +3,6 @@ package state
 import (
 	"encoding/hex"
 	"fmt"
-	"log/slog"
 	"slices"
 
 	"github.com/perigee-mq/perigee/internal/mqerr"
@@ -18,8 +17,8 @@ func (k Secret) MarshalText() ([]byte, error) { return hex16(k), nil }
 // UnmarshalText reads the hexadecimal form.
 func (k *Secret) UnmarshalText(b []byte) error { return unhex16((*[16]byte)(k), b) }
 
-// LogValue keeps the key out of logs.
-func (k Secret) LogValue() slog.Value { return slog.StringValue("(secret)") }
+// String keeps the key out of texts.
+func (k Secret) String() string { return "(secret)" }
 
 func hex16(b [16]byte) []byte { return hex.AppendEncode(nil, b[:]) }
 

@@ -227,7 +227,9 @@ func fullState(t interface{ Fatal(...any) }) *State {
 		Init{Cluster: "c0", Key: Secret{1}},
 		RegisterReplica{Shard: "s1", Replica: 1, UUID: UUID{1}, Address: "127.0.0.1:1"},
 		Elect{Shard: 1, Winner: 1, Inc: 2},
-		PutTopic{Name: "t"}, PutGroup{Name: "g"}, RotateKey{Key: Secret{2}},
+		PutTopic{Name: "t"},
+		PutGroup{Name: "g"},
+		RotateKey{Key: Secret{2}},
 	} {
 		if r, _ := s.Apply(Version(i+1), c); r.Err != nil {
 			t.Fatal(r.Err)
@@ -239,8 +241,18 @@ func fullState(t interface{ Fatal(...any) }) *State {
 func FuzzDecodeCommand(f *testing.F) {
 	n := 3
 	for _, c := range []Command{
-		Init{Cluster: "c0"}, RegisterReplica{Shard: "s", UUID: UUID{1}}, Elect{Shard: 1}, Resign{}, AlterS{Set: []Member{{1, 2}}}, SetApplied{},
-		PutTopic{Name: "t"}, DeleteTopic{}, PutGroup{Name: "g", MaxAttempts: &n, BackoffMS: []int64{1}}, DeleteGroup{}, RotateKey{}, UseKey{ID: 1},
+		Init{Cluster: "c0"},
+		RegisterReplica{Shard: "s", UUID: UUID{1}},
+		Elect{Shard: 1},
+		Resign{},
+		AlterS{Set: []Member{{1, 2}}},
+		SetApplied{},
+		PutTopic{Name: "t"},
+		DeleteTopic{},
+		PutGroup{Name: "g", MaxAttempts: &n, BackoffMS: []int64{1}},
+		DeleteGroup{},
+		RotateKey{},
+		UseKey{ID: 1},
 	} {
 		b, err := EncodeCommand(c, testRelease)
 		if err != nil {

@@ -1,8 +1,8 @@
 package state
 
 import (
-	"net"
 	"slices"
+	"strings"
 
 	"github.com/perigee-mq/perigee/internal/mqerr"
 )
@@ -37,10 +37,23 @@ func (c RegisterReplica) Validate() error {
 	if c.UUID == (UUID{}) {
 		return mqerr.New(mqerr.Invalid, "broker group %q: replica %d names no data directory", c.Shard, c.Replica)
 	}
-	if _, _, err := net.SplitHostPort(c.Address); err != nil || len(c.Address) > 300 {
+	if host, port := splitAddress(c.Address); host == "" || port == "" || len(c.Address) > 300 {
 		return mqerr.New(mqerr.Invalid, "broker group %q: the address %q of replica %d is not host:port", c.Shard, c.Address, c.Replica)
 	}
 	return nil
+}
+
+// splitAddress cuts host:port; an IPv6 host stands in brackets.
+func splitAddress(s string) (host, port string) {
+	at := strings.LastIndexByte(s, ':')
+	if at < 0 {
+		return "", ""
+	}
+	host, port = s[:at], s[at+1:]
+	if strings.Contains(host, ":") && (host[0] != '[' || host[len(host)-1] != ']') {
+		return "", ""
+	}
+	return host, port
 }
 
 func (c RegisterReplica) apply(s *State, index Version) (Result, []Event) {

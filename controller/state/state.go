@@ -19,15 +19,22 @@ import (
 	"github.com/perigee-mq/perigee/internal/mqerr"
 )
 
-// Numbers of the controller. Ids start at 1 and are never used twice, not even after a delete.
+// The numbers of the controller. Ids start at 1 and are never used twice, not even after a delete.
 type (
-	TopicID     uint32
-	GroupID     uint32
-	ShardID     uint32 // a broker group
-	ReplicaID   uint32 // given by the operator, unique in its shard
-	Epoch       uint64 // term of a master; only grows
-	Version     uint64 // Raft index of a command
-	Incarnation uint64 // Raft index of a registration: one run of one broker process
+	// TopicID names a topic.
+	TopicID uint32
+	// GroupID names a consumer group.
+	GroupID uint32
+	// ShardID names a broker group.
+	ShardID uint32
+	// ReplicaID is given by the operator and unique in its shard.
+	ReplicaID uint32
+	// Epoch is the term of a master. It only grows.
+	Epoch uint64
+	// Version is the Raft index of a command.
+	Version uint64
+	// Incarnation is the Raft index of a registration: one run of one broker process.
+	Incarnation uint64
 )
 
 // Bounds on what the state holds.

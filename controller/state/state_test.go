@@ -83,7 +83,7 @@ func commandOf(t *testing.T, d *datadriven.TestData) Command {
 		return SetApplied{Shard: ShardID(a.num("shard")), Epoch: Epoch(a.num("epoch")), Replica: ReplicaID(a.num("id")), Inc: Incarnation(a.num("inc")), Applied: Version(a.num("to"))}
 	case "alter-s":
 		c := AlterS{Shard: ShardID(a.num("shard")), Epoch: Epoch(a.num("epoch")), Master: Member{ReplicaID(a.num("id")), Incarnation(a.num("inc"))}, SetVersion: uint64(a.num("v"))}
-		for _, m := range strings.Fields(strings.ReplaceAll(d.Input, ",", " ")) {
+		for m := range strings.FieldsSeq(strings.ReplaceAll(d.Input, ",", " ")) {
 			var id, inc int
 			if _, err := fmt.Sscanf(m, "%d@%d", &id, &inc); err != nil {
 				d.Fatalf(t, "%v", err)

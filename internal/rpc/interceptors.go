@@ -39,7 +39,7 @@ func finish(ctx context.Context, log *slog.Logger, method string, p any, err err
 		err = mqerr.New(mqerr.Internal, "panic: %v\n%s", p, debug.Stack())
 	}
 	st := ToStatus(err)
-	if err != nil && FromStatus(st).(*mqerr.Error).Kind == mqerr.Internal {
+	if err != nil && mqerr.Is(FromStatus(st), mqerr.Internal) {
 		log.LogAttrs(ctx, slog.LevelError, "call failed", slog.String("method", method), slog.String("error", fmt.Sprint(err)))
 	}
 	return st

@@ -75,8 +75,7 @@ func ToStatus(err error) error {
 	if err == nil {
 		return nil
 	}
-	var e *mqerr.Error
-	if !errors.As(err, &e) {
+	if _, ok := errors.AsType[*mqerr.Error](err); !ok {
 		switch {
 		case errors.Is(err, context.Canceled):
 			return withKind(mqerr.Cancelled, "cancelled")
@@ -109,8 +108,7 @@ func FromStatus(err error) error {
 	if err == nil {
 		return nil
 	}
-	var e *mqerr.Error
-	if errors.As(err, &e) {
+	if _, ok := errors.AsType[*mqerr.Error](err); ok {
 		return err
 	}
 	st, ok := status.FromError(err)

@@ -103,7 +103,7 @@ func (t *Table) eachLeft(y *try, fn func(spot) bool) {
 	r := reader{b: y.data[y.id:]}
 	for len(r.b) > 0 {
 		queue, first, n := r.uvarint(), int64(r.uvarint()), int64(r.uvarint())
-		q := t.byKey[Key{y.group, y.topic, record.QueueID(queue)}]
+		q := t.queueOf(Key{y.group, y.topic, record.QueueID(queue)})
 		if q == nil {
 			continue
 		}

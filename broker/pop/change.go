@@ -19,7 +19,7 @@ func (t *Table) ApplyAck(a *record.PopAck) error {
 	}
 	for i := range a.Sections {
 		sec := &a.Sections[i]
-		at := cursor{t: t, q: t.byKey[Key{sec.Group, sec.Topic, sec.Queue}]}
+		at := cursor{t: t, q: t.queueOf(Key{sec.Group, sec.Topic, sec.Queue})}
 		for _, off := range sec.Offsets {
 			if s, ok := at.find(int64(off)); ok {
 				at.finish(s)
@@ -50,7 +50,7 @@ func (t *Table) ApplyChange(c *record.PopChange) error {
 		}
 	}
 	for _, ch := range c.Changes {
-		q := t.byKey[Key{c.Group, c.Topic, ch.Queue}]
+		q := t.queueOf(Key{c.Group, c.Topic, ch.Queue})
 		s, _ := t.find(q, int64(ch.Offset))
 		t.detach(s)
 		s.node.setUntil(c.Until, s.node.attempt())

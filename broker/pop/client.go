@@ -87,7 +87,8 @@ func (c *clients) sorted() []*client {
 }
 
 // ApplySessionEnd takes the record that ends a client's session: its session leases end at s.Until, or
-// at their cap if that is earlier. It costs the same for any number of leases.
+// at their cap if that is earlier; one that was seen to end before stays as it is. It costs the same for
+// any number of leases.
 func (t *Table) ApplySessionEnd(s *record.SessionEnd) error {
 	c := t.clients.byNum[s.Client]
 	if c == nil || c.name == "" {

@@ -17,7 +17,7 @@ const (
 // each until max were taken, and appends to dst the items of the lease record that would hand them
 // out; skipped ones are items too. It changes nothing, and match must not.
 func (t *Table) Plan(k Key, end record.QueueOffset, max int, match func(off record.QueueOffset) Verdict, dst []record.PopItem) []record.PopItem {
-	q := t.byKey[k]
+	q := t.queueOf(k)
 	if q == nil || max <= 0 {
 		return dst
 	}

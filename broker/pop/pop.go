@@ -66,6 +66,7 @@ type Table struct {
 	branches slab[branch]
 
 	byKey  map[Key]*queue
+	recent *queue   // found last, nil if none: most records name a queue more than once
 	queues []*queue // by slot; nil for a free one
 	slots  []uint32 // free slots
 	undone int64    // messages, all queues
@@ -88,20 +89,20 @@ func New(o Options) *Table {
 // nothing for a queue that is known. No record says it: the first lease or skip of the queue does,
 // by the lowest offset that it names. A Skip of nothing (From = To = at) makes the start durable.
 func (t *Table) Start(k Key, at record.QueueOffset) {
-	if t.byKey[k] == nil {
+	if !t.Started(k) {
 		t.newQueue(k).next = int64(at)
 	}
 }
 
 // Started reports whether the queue is known, by Start or by a record.
-func (t *Table) Started(k Key) bool { return t.byKey[k] != nil }
+func (t *Table) Started(k Key) bool { return t.queueOf(k) != nil }
 
 // Len is the number of messages in all queues that were handed out and are not done.
 func (t *Table) Len() int64 { return t.undone }
 
 // Check tells what the handle of a delivery is now.
 func (t *Table) Check(k Key, off record.QueueOffset, lease record.Pos) State {
-	q := t.byKey[k]
+	q := t.queueOf(k)
 	if q == nil || off < 0 || int64(off) >= q.next {
 		return Stale
 	}
@@ -117,7 +118,7 @@ func (t *Table) Check(k Key, off record.QueueOffset, lease record.Pos) State {
 
 // Stats returns the state of a queue, zero with FirstReady -1 for one that is not known.
 func (t *Table) Stats(k Key) Stats {
-	q := t.byKey[k]
+	q := t.queueOf(k)
 	if q == nil {
 		return Stats{FirstReady: -1}
 	}
@@ -146,6 +147,7 @@ func (t *Table) DropGroup(id record.GroupID) {
 }
 
 func (t *Table) drop(which func(Key) bool) {
+	t.recent = nil
 	for k, q := range t.byKey {
 		if !which(k) {
 			continue
@@ -161,6 +163,18 @@ func (t *Table) drop(which func(Key) bool) {
 		t.queues[q.slot] = nil
 		t.slots = append(t.slots, q.slot)
 	}
+}
+
+// queueOf returns a queue that Start or a record has named, nil if none has.
+func (t *Table) queueOf(k Key) *queue {
+	if t.recent != nil && t.recent.key == k {
+		return t.recent
+	}
+	q := t.byKey[k]
+	if q != nil {
+		t.recent = q
+	}
+	return q
 }
 
 func (t *Table) newQueue(k Key) *queue {
@@ -179,7 +193,7 @@ func (t *Table) newQueue(k Key) *queue {
 
 // recorded returns the queue if a record has named it, nil otherwise.
 func (t *Table) recorded(k Key) *queue {
-	if q := t.byKey[k]; q != nil && q.recorded {
+	if q := t.queueOf(k); q != nil && q.recorded {
 		return q
 	}
 	return nil
@@ -187,7 +201,7 @@ func (t *Table) recorded(k Key) *queue {
 
 // record returns the queue for a record that names it; its first one starts the queue at off.
 func (t *Table) record(k Key, off int64) *queue {
-	q := t.byKey[k]
+	q := t.queueOf(k)
 	if q == nil {
 		q = t.newQueue(k)
 	}

@@ -1,0 +1,160 @@
+package pop
+
+import (
+	"fmt"
+	"math/bits"
+)
+
+// check says which invariant of the table does not hold, "" if all do. It looks at every message.
+func (t *Table) check() (fault string) {
+	defer func() {
+		if r := recover(); r != nil {
+			fault = fmt.Sprint(r)
+		}
+	}()
+	c := checker{t: t, listed: map[uint32]uint32{}, held: map[uint32]int64{}}
+	c.lists()
+	for k, q := range t.byKey {
+		c.must(q.key == k && t.queues[q.slot] == q, "queue %v is not in its slot", k)
+		c.queue(q)
+	}
+	for _, cl := range t.clients.byNum {
+		c.must(cl.held == c.held[uint32(cl.num)], "client %d holds %d messages, not %d", cl.num, c.held[uint32(cl.num)], cl.held)
+		c.must(cl.name != "" || cl.held > 0, "client %d is gone and holds nothing", cl.num)
+		c.must(cl.name == "" || t.clients.byName[cl.name] == cl && cl.ended == forever, "client %d is not found as %q", cl.num, cl.name)
+	}
+	heads := (2*len(t.clients.byNum) + len(t.clients.heads)) / 8
+	c.must(len(c.listed) == 0, "%d list members are no messages", len(c.listed))
+	c.must(t.undone == c.undone, "%d messages, counted as %d", c.undone, t.undone)
+	c.must(t.chunks.inUse() == c.chunks+heads+(wheelBase+levels*64)/8, "%d chunks in use, %d found", t.chunks.inUse(), c.chunks)
+	c.must(t.pages.inUse() == c.pages+1, "%d pages in use, %d found", t.pages.inUse(), c.pages)
+	c.must(t.branches.inUse() == c.branches+1, "%d branches in use, %d found", t.branches.inUse(), c.branches)
+	return ""
+}
+
+type checker struct {
+	t                       *Table
+	listed                  map[uint32]uint32 // node: head of the list it is in
+	held                    map[uint32]int64  // messages under session leases by client
+	chunks, pages, branches int
+	undone                  int64
+}
+
+func (c *checker) must(ok bool, format string, args ...any) {
+	if !ok {
+		panic(fmt.Sprintf(format, args...))
+	}
+}
+
+// lists walks all lists.
+func (c *checker) lists() {
+	t := c.t
+	c.list(overdue)
+	for l := range levels {
+		for s := range 64 {
+			n := c.list(wheelBase + uint32(l*64+s))
+			c.must(n == 0 || t.wheel.used[l]>>s&1 != 0, "slot %d.%d has %d nodes and is not marked", l, s, n)
+			c.must(n == 0 || s > int(t.wheel.now>>(6*l)&63), "slot %d.%d has %d nodes and is past", l, s, n)
+		}
+	}
+	for _, cl := range t.clients.byNum {
+		n := c.list(cl.list)
+		last := int64(0)
+		for id := t.node(cl.list).next; id != cl.list; id = t.node(id).next {
+			c.must(t.node(id).client == cl.num, "a message of client %d is in the list of %d", t.node(id).client, cl.num)
+			c.must(t.node(id).until() >= last, "list of client %d is out of order", cl.num)
+			last = t.node(id).until()
+		}
+		_, timed := c.listed[cl.timer]
+		c.must(timed || n == 0, "client %d has %d messages and no timer", cl.num, n)
+		if n > 0 {
+			c.must(t.node(cl.timer).until() <= t.deadline(t.node(t.node(cl.list).next)), "timer of client %d is late", cl.num)
+		}
+		delete(c.listed, cl.timer)
+	}
+}
+
+func (c *checker) list(head uint32) int {
+	n := 0
+	for id := head; ; id = c.t.node(id).next {
+		next := c.t.node(id).next
+		c.must(c.t.node(next).prev == id, "list %d: node %d is not linked back", head, next)
+		if next == head {
+			return n
+		}
+		c.must(c.listed[next] == 0, "node %d is in lists %d and %d", next, head, c.listed[next])
+		c.listed[next] = head
+		n++
+	}
+}
+
+func (c *checker) queue(q *queue) {
+	if q.root == 0 {
+		c.must(q.undone == 0 && q.ready == 0 && q.waiting == 0, "empty queue %v with counters %+v", q.key, q)
+		return
+	}
+	undone, ready, waiting := c.undone, int64(0), int64(0)
+	c.tree(q, q.root, q.height, q.prefix, &ready, &waiting)
+	if q.height > 0 {
+		has := c.t.branches.at(q.root).has
+		c.must(has&(has-1) != 0, "root of %v has a single child", q.key)
+	}
+	c.must(c.undone-undone == q.undone && ready == q.ready && waiting == q.waiting,
+		"queue %v has %d un-done, %d ready, %d waiting, counted as %+v", q.key, c.undone-undone, ready, waiting, q)
+}
+
+// tree walks a node of a tree. It reports whether something below is ready.
+func (c *checker) tree(q *queue, id uint32, h uint8, prefix int64, ready, waiting *int64) bool {
+	if h == 0 {
+		p := c.t.pages.at(id)
+		c.must(p.no == prefix && p.queue == q.slot, "page %d of %v is at %d", p.no, q.key, prefix)
+		c.page(q, p, id, ready, waiting)
+		return p.ready != 0
+	}
+	c.branches++
+	b := c.t.branches.at(id)
+	c.must(b.has != 0, "branch without children")
+	for i, child := range b.children {
+		c.must((child != 0) == (b.has>>i&1 != 0), "child %d of a branch is not marked right", i)
+		if child == 0 {
+			c.must(b.ready>>i&1 == 0, "child %d does not exist and is ready", i)
+			continue
+		}
+		is := c.tree(q, child, h-1, prefix<<6|int64(i), ready, waiting)
+		c.must(is == (b.ready>>i&1 != 0), "child %d: ready is %v", i, is)
+	}
+	return b.ready != 0
+}
+
+func (c *checker) page(q *queue, p *page, id uint32, ready, waiting *int64) {
+	t := c.t
+	c.pages++
+	c.must(p.live != 0 && p.ready&^p.live == 0, "page %d of %v: live %x, ready %x", p.no, q.key, p.live, p.ready)
+	c.must(p.first()+int64(63-bits.LeadingZeros64(p.live)) < q.next, "page %d of %v: live %x, next %d", p.no, q.key, p.live, q.next)
+	for i, ch := range p.chunks {
+		c.must((ch != 0) == (uint8(p.live>>(8*i)) != 0), "chunk %d of page %d of %v", i, p.no, q.key)
+		if ch != 0 {
+			c.chunks++
+			c.must(t.chunks.at(ch).page == id && t.chunks.at(ch).place == uint32(i), "chunk %d is not in its page", ch)
+		}
+	}
+	for set := p.live; set != 0; set &= set - 1 {
+		s := t.spotIn(q, p, lowest(set))
+		c.undone++
+		c.must(s == t.spotOf(s.id), "node %d is somewhere else", s.id)
+		c.must(s.node.attempt() > 0, "attempt 0 of %d of %v", s.offset(), q.key)
+		if s.node.client != 0 {
+			c.held[uint32(s.node.client)]++
+		}
+		if s.node.is(waits) {
+			*waiting++
+		}
+		if p.ready>>s.bit&1 != 0 {
+			*ready++
+			c.must(t.alone(s.id) && !s.node.is(waits), "%d of %v is ready and listed or waiting", s.offset(), q.key)
+			continue
+		}
+		c.must(c.listed[s.id] != 0, "%d of %v is in no list", s.offset(), q.key)
+		delete(c.listed, s.id)
+	}
+}

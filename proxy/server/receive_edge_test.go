@@ -86,6 +86,7 @@ func TestSlowReaderOnTheWire(t *testing.T) {
 		}
 		require.Eventually(t, func() bool { return s.receives.unsent.Load() == 0 }, 5*time.Second, time.Millisecond, "not cut off")
 
+		s.receives.cutOff = time.Hour
 		polite, cancel2 := asClient(t, "polite", 10*time.Second)
 		defer cancel2()
 		stream, err := c.ReceiveMessage(polite, receiveRequest())

@@ -100,10 +100,10 @@ func (s *Store) open() (err error) {
 	if s.queues, err = queue.Open(queue.Options{FS: s.o.FS, Dir: s.path(queueDir), Log: s.o.Log}); err != nil {
 		return err
 	}
-	var damaged []error
+	var damaged []checkpoint.Damaged
 	s.checkpoint, damaged, err = checkpoint.Load(s.o.FS, s.path(checkpointsDir))
 	for _, d := range damaged {
-		s.o.Log.Warn("damaged checkpoint left aside: recovery reads more of the log", "error", d.Error())
+		s.o.Log.Warn("damaged checkpoint left aside: recovery reads more of the log", "file", d.Name, "error", d.Err.Error())
 	}
 	return err
 }
@@ -133,15 +133,10 @@ func (s *Store) SaveCheckpoint(pos record.Pos, sections []checkpoint.Section) er
 
 // Forget empties the queues for a rebuild from the log.
 func (s *Store) Forget() error {
-	n, err := checkpoint.Count(s.o.FS, s.path(checkpointsDir))
-	if err != nil {
+	if err := checkpoint.Forget(s.o.FS, s.path(checkpointsDir)); err != nil {
 		return err
 	}
-	if n == 0 {
-		s.queues.Clear()
-	} else {
-		s.queues.Reset()
-	}
+	s.queues.Clear()
 	return nil
 }
 

@@ -230,9 +230,8 @@ func powerCut(t *testing.T, seed uint64, total map[string]int) {
 		}
 		b.kill()
 		fs = fs.Crash(rng, []float64{0, 0.3, 0.9}[rng.IntN(3)])
-		b.fs = fs
 		c.held = nil
-		c.reopen(fs)
+		fs = c.reopen(fs)
 		if t.Failed() {
 			return
 		}
@@ -240,8 +239,10 @@ func powerCut(t *testing.T, seed uint64, total map[string]int) {
 	c.verify()
 }
 
-// reopen opens the engine after a power cut, sometimes cutting the power again while it recovers.
-func (c *chaos) reopen(fs *memfs.FS) {
+// reopen opens the engine after a power cut, sometimes cutting the power again while it recovers. It
+// returns the file system that the engine is on then.
+func (c *chaos) reopen(fs *memfs.FS) *memfs.FS {
+	c.b.fs = fs
 	for range 3 {
 		if c.rng.IntN(3) > 0 {
 			break
@@ -249,7 +250,7 @@ func (c *chaos) reopen(fs *memfs.FS) {
 		fs.CutPower(1 + c.rng.IntN(12))
 		if err := c.b.open(); err == nil {
 			fs.CutPower(0)
-			return
+			return fs
 		}
 		if c.b.engine != nil {
 			c.b.kill()
@@ -259,6 +260,7 @@ func (c *chaos) reopen(fs *memfs.FS) {
 	}
 	fs.CutPower(0)
 	c.b.mustOpen()
+	return fs
 }
 
 // TestReplayGivesTheSameViews drives the engine at random and compares the views with those that a

@@ -70,6 +70,7 @@ func (o *sendOp) run(w *writer) {
 		t.in.add(int64(size))
 	}
 	w.e.counts.Sent.Add(int64(len(o.req.Messages)))
+	w.views.stamp = w.stamp
 	o.end, o.sync = w.batch.End(), t.sync
 	w.topics.hide(t, key.Queue, state.next, o.end)
 }

@@ -81,6 +81,7 @@ func (w *writer) put(t record.Type, size int, flags uint16, fill func(body []byt
 	pos, body := w.batch.Begin(record.Header{Type: t, Flags: flags, Epoch: w.epoch, Time: w.stamp}, size)
 	fill(body)
 	w.batch.Seal()
+	w.views.stamp = w.stamp
 	return pos
 }
 
@@ -88,7 +89,6 @@ func (w *writer) put(t record.Type, size int, flags uint16, fill func(body []byt
 func (w *writer) tick() {
 	w.lease = w.e.clock.Lease()
 	w.stamp = max(w.stamp, w.views.stamp, w.e.clock.Wall())
-	w.views.stamp = w.stamp
 }
 
 // write is the writer goroutine.
@@ -140,13 +140,13 @@ func (w *writer) nextEvent() (int64, bool) {
 func (w *writer) turn() {
 	w.tick()
 	w.e.counts.Turns.Add(1)
+	w.batch.Reset()
+	w.endSessions()
 	w.views.pop.Advance(w.lease, w.due)
 	if len(w.backlog) == 0 {
 		w.backlog = w.e.inbox.take(w.spare)
 		w.spare = w.backlog[:0]
 	}
-	w.batch.Reset()
-	w.endSessions()
 	ran := w.runSome()
 	w.flushAcks()
 	if w.batch.Size() > 0 {

@@ -90,6 +90,9 @@ func TestAppendReadReopen(t *testing.T) {
 	n := 0
 	require.NoError(t, l.Scan(0, func(record.Record) error { n++; return nil }))
 	require.GreaterOrEqual(t, n, len(all))
+	promised, err := l.Promised()
+	require.NoError(t, err)
+	require.Equal(t, all[len(all)-1].end(), promised)
 	_, err = l.Recover(0, nil)
 	require.Error(t, err)
 	require.NoError(t, l.Close())

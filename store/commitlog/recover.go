@@ -41,7 +41,7 @@ func (l *Log) Recover(from record.Pos, apply func(record.Record) error) (Recover
 	if l.recovered || l.o.ReadOnly {
 		return Recovered{}, mqerr.New(mqerr.Internal, "log %s was recovered before, or is open for reading only", l.o.Dir)
 	}
-	promised, err := readMark(l.o.FS, l.o.Dir)
+	promised, err := l.Promised()
 	if err != nil {
 		return Recovered{}, err
 	}
@@ -69,6 +69,10 @@ func (l *Log) Recover(from record.Pos, apply func(record.Record) error) (Recover
 	}
 	return r, nil
 }
+
+// Promised is a position below which the log was durable once, as its directory tells; 0 if it does not.
+// Bytes below that are no record are damage; a tail above may be torn.
+func (l *Log) Promised() (record.Pos, error) { return readMark(l.o.FS, l.o.Dir) }
 
 // checkStart refuses a position that is not in the log.
 func (l *Log) checkStart(segs []*segment.Segment, from, promised record.Pos) error {

@@ -33,7 +33,7 @@ type crasher struct {
 // a batch is whole or absent, whatever is lost in a power cut at any operation; and what a recovery has
 // shown stays.
 func TestCrash(t *testing.T) {
-	seeds := 300
+	seeds := 150
 	if testing.Short() {
 		seeds = 50
 	}

@@ -136,7 +136,7 @@ func (s *Store) Forget() error {
 	if err := checkpoint.Forget(s.o.FS, s.path(checkpointsDir)); err != nil {
 		return err
 	}
-	s.queues.Clear()
+	s.queues.Reset()
 	return nil
 }
 

@@ -227,22 +227,6 @@ func (f *files) retire(x uint32, encodes uint64) {
 	f.retired = append(f.retired, run{first: x, n: 1, encodes: encodes})
 }
 
-// retireAll gives up whatever the files hold.
-func (f *files) retireAll(encodes uint64) {
-	f.retired = f.retired[:0]
-	for n, v := range f.list {
-		if v == nil {
-			continue
-		}
-		for i := range f.perFile {
-			if !v.has(i) {
-				v.mark(i)
-			}
-		}
-		f.retired = append(f.retired, run{first: uint32(n) * f.perFile, n: f.perFile, encodes: encodes})
-	}
-}
-
 // saved says that the checkpoint of the given encode is durable, and that only it and the one before it
 // are kept. What neither names is free; files that hold nothing else go.
 func (f *files) saved(encode uint64) error {

@@ -158,15 +158,8 @@ func TestModel(t *testing.T) {
 				w.recover()
 			},
 			"reset": func(t *rapid.T) {
-				w.s.Reset()
-				w.model = map[Key][2]record.QueueOffset{}
-				for _, s := range w.log {
-					w.apply(s)
-				}
-			},
-			"clear": func(t *rapid.T) {
 				w.saved = nil
-				w.s.Clear()
+				w.s.Reset()
 				w.model = map[Key][2]record.QueueOffset{}
 				for _, s := range w.log {
 					w.apply(s)

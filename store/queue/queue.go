@@ -123,20 +123,9 @@ func (s *Store) Close() error {
 	return s.files.close()
 }
 
-// Reset empties all queues, for a full rebuild from the log. Checkpoints that are on disk stay good: the
-// extents of before are free again after the second checkpoint from now.
+// Reset empties all queues and frees all extents, for a full rebuild from the log. No checkpoint may be
+// on disk any more: it would name extents that get other contents.
 func (s *Store) Reset() {
-	s.saving.Lock()
-	defer s.saving.Unlock()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.clearLocked()
-	s.files.retireAll(s.encodes)
-}
-
-// Clear is Reset when no checkpoint is on disk: all extents are free at once, so that a rebuild that is
-// tried again and again needs the space of one.
-func (s *Store) Clear() {
 	s.saving.Lock()
 	defer s.saving.Unlock()
 	s.mu.Lock()

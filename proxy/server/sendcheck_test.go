@@ -207,3 +207,28 @@ func TestTypeOfMessageAndTopic(t *testing.T) {
 		t.Errorf("a message with group and time is no FIFO message: %v", r.GetStatus())
 	}
 }
+
+// FuzzSendMessage gives any bytes to the handler: it completes the call once and does not panic.
+func FuzzSendMessage(f *testing.F) {
+	for _, e := range []edit{none, many(3), group("g"), in(time.Minute), keys("a", "b"), recovery(time.Minute), priority(1)} {
+		b, err := proto.Marshal(&rmqv2.SendMessageRequest{Messages: []*rmqv2.Message{plain(e), plain()}})
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		w := newWorld(t, nil)
+		u := newUnary(t, &rmqv2.SendMessageRequest{})
+		u.request = b
+		w.SendMessage(u)
+		select {
+		case <-u.done:
+		default:
+			t.Fatal("the call is not completed")
+		}
+		if err := proto.Unmarshal(u.reply, &rmqv2.SendMessageResponse{}); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

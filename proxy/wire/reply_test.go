@@ -1,10 +1,13 @@
 package wire
 
 import (
+	"bytes"
 	"crypto/md5"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -178,5 +181,44 @@ func TestDecodingAllocatesNothing(t *testing.T) {
 		dst = q.Messages[0].AppendSystem(dst[:0], System{Type: 1, Encoding: 1})
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
+	}
+}
+
+func TestEntriesAreBounded(t *testing.T) {
+	message := bytes.Repeat([]byte{1<<3 | typeBytes, 0}, MaxEntries+1)
+	entry := bytes.Repeat([]byte{3<<3 | typeBytes, 0}, MaxEntries+1)
+	for n, want := range map[int]error{MaxEntries: nil, MaxEntries + 1: ErrTooMany} {
+		if err := (&SendRequest{}).Decode(message[:2*n]); !errors.Is(err, want) {
+			t.Errorf("%d messages: %v", n, err)
+		}
+		if err := (&AckMessageRequest{}).Decode(entry[:2*n]); !errors.Is(err, want) {
+			t.Errorf("%d handles: %v", n, err)
+		}
+	}
+}
+
+// TestManyPiecesTakeLinearTime has a sub-message that occurs very often: what is merged must not be
+// copied once per occurrence.
+func TestManyPiecesTakeLinearTime(t *testing.T) {
+	const n = 300_000
+	long := appendText(nil, 2, strings.Repeat("x", 1000))
+	topic := append(appendHead(nil, 1, len(long)), long...)
+	topic = append(topic, bytes.Repeat([]byte{1<<3 | typeBytes, 0}, n)...)
+	topic = append(topic, bytes.Repeat([]byte{3<<3 | typeBytes, 0}, n)...)
+	for range n { // properties with a gap before each
+		topic = append(topic, 9<<3, 0, 2<<3|typeBytes, 0)
+	}
+	b := append(appendHead(nil, 1, len(topic)), topic...)
+	start := time.Now()
+	var q SendRequest
+	if err := q.Decode(b); err != nil {
+		t.Fatal(err)
+	}
+	m := &q.Messages[0]
+	if len(m.Topic.Bytes()) != len(long) || m.Properties != n || len(m.User) != 2*n || len(m.AppendSystem(nil, System{Type: 1})) != 4 {
+		t.Errorf("%d bytes of topic, %d properties in %d bytes", len(m.Topic.Bytes()), m.Properties, len(m.User))
+	}
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("took %v", took)
 	}
 }

@@ -195,6 +195,9 @@ func (q *AckMessageRequest) Decode(b []byte) error {
 		case f.is(2, typeBytes):
 			r.also(q.Topic.decode(place{message: b, num: f.num}, f.data))
 		case f.is(3, typeBytes):
+			if len(q.Entries) == MaxEntries {
+				return ErrTooMany
+			}
 			q.Entries = append(q.Entries, AckEntry{})
 			r.also(q.Entries[len(q.Entries)-1].decode(f.data))
 		}

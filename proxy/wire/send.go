@@ -48,6 +48,9 @@ func (s *SendRequest) Decode(b []byte) error {
 		if !f.is(1, typeBytes) {
 			continue
 		}
+		if len(s.Messages) == MaxEntries {
+			return ErrTooMany
+		}
 		s.Messages = append(s.Messages, SendMessage{})
 		r.also(s.Messages[len(s.Messages)-1].decode(f.data))
 	}

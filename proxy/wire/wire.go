@@ -25,7 +25,12 @@ func (e Error) Error() string { return string(e) }
 const (
 	ErrMalformed Error = "request is not valid protobuf"
 	ErrUTF8      Error = "request has a string that is not valid UTF-8"
+	ErrTooMany   Error = "request has more than 16384 entries"
 )
+
+// MaxEntries is how many messages or handles a request may have: two bytes of a request must not
+// become hundreds of ours without end.
+const MaxEntries = 16384
 
 // Wire types of protobuf that the decoders ask for.
 const (

@@ -22,6 +22,7 @@ import (
 	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/internal/vfs"
 	"github.com/perigee-mq/perigee/store"
+	"github.com/perigee-mq/perigee/store/commitlog"
 	"github.com/perigee-mq/perigee/store/record"
 )
 
@@ -90,6 +91,7 @@ type Broker struct {
 	failed chan error
 
 	running atomic.Pointer[engine.Engine] // set when recovered
+	noSpace atomic.Bool                   // the next file of the log cannot be made
 }
 
 // New returns a broker that has not started.
@@ -105,6 +107,9 @@ func (b *Broker) Ready() <-chan struct{} { return b.ready }
 func (b *Broker) Attach(proxy string, ev brokerapi.Events) (brokerapi.Broker, error) {
 	return b.engine.Attach(proxy, ev)
 }
+
+// Group is the name of its broker group.
+func (b *Broker) Group() string { return b.o.Group }
 
 // Term is what the controller gave to this process; valid after Ready.
 func (b *Broker) Term() ctl.Term { return b.term }
@@ -125,13 +130,14 @@ func (b *Broker) Run(ctx context.Context) error {
 
 // open takes the directory and recovers the views.
 func (b *Broker) open() error {
-	st, err := store.Open(store.Options{FS: b.o.FS, Dir: b.o.DataDir, SegmentBytes: b.o.SegmentBytes, Log: b.o.Log})
+	st, err := store.Open(store.Options{FS: b.o.FS, Dir: b.o.DataDir, SegmentBytes: b.o.SegmentBytes, Log: b.o.Log, LogEvents: b.logEvents()})
 	if err != nil {
 		return err
 	}
 	b.store = st
 	o := b.o.Engine
 	o.Store = st
+	o.NoSpace = b.noSpace.Load
 	failed := o.Events.Failed
 	o.Events.Failed = func(err error) {
 		if failed != nil {
@@ -148,6 +154,15 @@ func (b *Broker) open() error {
 		return register(b.o.Metrics, b.engine)
 	}
 	return nil
+}
+
+// logEvents are what the commit log tells the broker.
+func (b *Broker) logEvents() commitlog.Events {
+	return commitlog.Events{
+		SegmentRolled:   func(base record.Pos) { b.o.Log.Debug("segment rolled", "base", int64(base)) },
+		SegmentPrepared: func(record.Pos, time.Duration) { b.noSpace.Store(false) },
+		PrepareFailed:   func(error) { b.noSpace.Store(true) },
+	}
 }
 
 // join registers with the controller and begins the epoch that it gave.

@@ -57,6 +57,11 @@ type Options struct {
 	ScanEntries int
 	// ColdReads bounds the goroutines that read messages which are not mapped. Default 4.
 	ColdReads int
+	// NoSpace reports that the next file of the log cannot be made: sends are refused while what is
+	// left in the files that are there is for consumers. Default: never.
+	NoSpace func() bool
+	// SpaceReserve is what is left to consumers then. Default 8 MiB, at most a quarter of a file.
+	SpaceReserve int64
 	// Log receives what an operator acts on. Default: discard.
 	Log *slog.Logger
 	// Events report to metrics and tests.
@@ -92,6 +97,10 @@ func (o Options) withDefaults() Options {
 	set(&o.TurnBytes, 4<<20)
 	set(&o.ScanEntries, 4096)
 	set(&o.ColdReads, 4)
+	set(&o.SpaceReserve, 8<<20)
+	if o.NoSpace == nil {
+		o.NoSpace = func() bool { return false }
+	}
 	return o
 }
 
@@ -132,6 +141,7 @@ type Engine struct {
 func Open(o Options) (*Engine, error) {
 	o = o.withDefaults()
 	e := &Engine{o: o, log: o.Store.Log(), clock: o.Clock, cold: make(chan struct{}, o.ColdReads), done: make(chan struct{})}
+	e.o.SpaceReserve = min(o.SpaceReserve, int64(e.log.MaxBody())/4)
 	e.inbox.init(o.PendingRequests, o.PendingBytes)
 	e.syncer.init(e.log, e.inbox.wake, o.FlushInterval)
 	e.writer.init(e)

@@ -96,6 +96,9 @@ func (w *writer) sendable(req *brokerapi.SendRequest) (*topicState, error) {
 	if len(req.Messages) == 0 {
 		return nil, mqerr.New(mqerr.Invalid, "a send without messages")
 	}
+	if w.e.o.NoSpace() && w.e.log.Room()-int64(w.batch.Size()) < w.e.o.SpaceReserve {
+		return nil, mqerr.New(mqerr.DiskFull, "the disk of the broker is full: free space, sends go on by themselves then")
+	}
 	limit := w.e.log.MaxBody()
 	q := req.Messages[0].Queue
 	for i := range req.Messages {

@@ -44,7 +44,7 @@ func (s *controllerSettings) run(c *cobra.Command) error {
 	tuneGC()
 	logStart(log, "controller", "addr", ln.Addr().String(), "raft_addr", s.RaftAddr, "data_dir", s.DataDir)
 	ctl, err := controller.New(controller.Options{
-		ID: s.NodeID, DataDir: s.DataDir, Listener: ln, RaftAddr: s.RaftAddr, Advertise: advertise(s.Advertise, ln), Release: version, Log: log,
+		ID: s.NodeID, DataDir: s.DataDir, Listener: ln, RaftAddr: s.RaftAddr, AdvertiseAddr: advertise(s.Advertise, ln), Release: version, Log: log,
 	})
 	if err != nil {
 		return err

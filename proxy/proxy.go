@@ -1,0 +1,244 @@
+// Package proxy is the stateless tier: the port that clients use. It follows the controller for
+// routes, reaches brokers through internal/brokerapi, and may die at any moment.
+package proxy
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"time"
+
+	"go.opentelemetry.io/otel/metric"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+
+	adminv1 "github.com/perigee-mq/perigee/api/perigee/admin/v1"
+	"github.com/perigee-mq/perigee/internal/brokerapi"
+	"github.com/perigee-mq/perigee/proxy/admin"
+	"github.com/perigee-mq/perigee/proxy/brokerconn"
+	"github.com/perigee-mq/perigee/proxy/clients"
+	"github.com/perigee-mq/perigee/proxy/ctl"
+	"github.com/perigee-mq/perigee/proxy/edge"
+	"github.com/perigee-mq/perigee/proxy/longpoll"
+	"github.com/perigee-mq/perigee/proxy/route"
+	"github.com/perigee-mq/perigee/proxy/server"
+)
+
+// LocalBroker is a broker of the same process.
+type LocalBroker interface {
+	brokerapi.Connector
+	// Ready is closed when the broker serves.
+	Ready() <-chan struct{}
+	// Group is the name of its broker group.
+	Group() string
+}
+
+// Options configures a Proxy. The zero value of a field means its default.
+type Options struct {
+	// Listener accepts clients. Required.
+	Listener net.Listener
+	// Controller is a connection to the controller. Required.
+	Controller grpc.ClientConnInterface
+	// Local is a broker in this process that is called directly; nil: all are reached by network.
+	Local LocalBroker
+	// Advertise is the address that routes name when a client named none, host:port. Required.
+	Advertise string
+	// AutoCreate makes topics and groups that clients name.
+	AutoCreate bool
+	// CertFile and KeyFile are a PEM certificate chain and its key. Default: a self-signed one.
+	CertFile, KeyFile string
+	// Limits bound requests.
+	Limits server.Limits
+	// DrainTimeout bounds how long a stop waits for calls under way. Default 10 s.
+	DrainTimeout time.Duration
+	// Metrics is where instruments are registered; nil: nowhere.
+	Metrics metric.Meter
+	// Release is this program's version, for messages to people.
+	Release string
+	// Log receives what an operator acts on. Default: discard.
+	Log *slog.Logger
+}
+
+// Proxy is one running proxy.
+type Proxy struct {
+	o       Options
+	routes  *route.Table
+	ctl     *ctl.Client
+	brokers *brokerconn.Set
+	clients *clients.Table
+	polls   *longpoll.Polls
+	edge    *edge.Server
+	ready   chan struct{}
+}
+
+// New wires a proxy. Nothing is served before Run.
+func New(o Options) (*Proxy, error) {
+	if o.DrainTimeout == 0 {
+		o.DrainTimeout = 10 * time.Second
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	p := &Proxy{o: o, routes: new(route.Table), ready: make(chan struct{})}
+	p.ctl = ctl.New(ctl.Options{Conn: o.Controller, Routes: p.routes, Release: o.Release, Address: o.Advertise, Log: o.Log})
+	p.brokers = brokerconn.NewSet(brokerconn.SetOptions{Name: o.Advertise, Release: o.Release, Cluster: p.ctl.Cluster, Events: p.events, Log: o.Log})
+	p.clients = clients.New(clients.Options{}, time.Now())
+	p.polls = longpoll.New(longpoll.Options{Brokers: p.brokers, Log: o.Log})
+	handlers := server.New(server.Options{
+		Routes: p.routes, Brokers: p.brokers, Creator: p.creator(), Clients: p.clients, Polls: p.polls, Advertise: o.Advertise, Limits: o.Limits, Log: o.Log,
+	})
+	var err error
+	p.edge, err = edge.New(edge.Options{
+		Service: service(handlers), Register: p.register, CertFile: o.CertFile, KeyFile: o.KeyFile, Log: o.Log,
+	})
+	if err == nil && o.Metrics != nil {
+		err = register(o.Metrics, p)
+	}
+	return p, err
+}
+
+// creator makes names on first use, nil if that is off.
+func (p *Proxy) creator() server.Creator {
+	if !p.o.AutoCreate {
+		return nil
+	}
+	return p.ctl
+}
+
+// register adds the administrative service to the client port.
+func (p *Proxy) register(r grpc.ServiceRegistrar) {
+	adminv1.RegisterAdminServiceServer(r, admin.New(admin.Options{
+		Controller: p.ctl.Admin(), Routes: p.routes, Brokers: p.brokers, Release: p.o.Release,
+	}))
+}
+
+// service binds the handlers to the calls of the messaging service.
+func service(s *server.Server) edge.Service {
+	return edge.Service{
+		QueryRoute: s.QueryRoute, Heartbeat: s.Heartbeat, SendMessage: s.SendMessage, QueryAssignment: s.QueryAssignment,
+		ReceiveMessage: s.ReceiveMessage, AckMessage: s.AckMessage, Telemetry: s.Telemetry,
+		NotifyClientTermination: s.NotifyClientTermination, ChangeInvisibleDuration: s.ChangeInvisibleDuration,
+	}
+}
+
+// events are what a shard's broker tells this proxy.
+func (p *Proxy) events(shard brokerapi.ShardID) brokerconn.Events {
+	return brokerconn.Events{
+		Ready: func(r []brokerapi.Ready) { p.polls.Ready(shard, r) },
+		Down:  func(error) { p.polls.Down(shard) },
+		Up:    func() { p.polls.Up(shard) },
+	}
+}
+
+// Ready is closed when the proxy serves: it has routes and its local broker, if it has one, is up.
+func (p *Proxy) Ready() <-chan struct{} { return p.ready }
+
+var errStarting = errors.New("the proxy has no routes yet: it waits for the controller")
+
+// Healthy tells why this proxy should get no calls now, nil if it should.
+func (p *Proxy) Healthy() error {
+	select {
+	case <-p.ready:
+		return nil
+	default:
+		return errStarting
+	}
+}
+
+// Run serves until ctx ends, then drains: receives that wait are answered, telemetry streams end,
+// calls under way are answered.
+func (p *Proxy) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	// What calls need goes on until they are drained.
+	work, stop := context.WithCancel(context.WithoutCancel(ctx))
+	g.Go(func() error { return p.ctl.Run(work) })
+	g.Go(func() error { p.follow(work); return nil })
+	g.Go(func() error {
+		return p.clients.Run(work, clients.Report{Brokers: p.brokers, Shards: p.shards, Log: p.o.Log})
+	})
+	g.Go(func() error { return p.edge.Serve(p.o.Listener) })
+	g.Go(func() error {
+		if err := p.start(ctx); err != nil {
+			return err
+		}
+		<-ctx.Done()
+		return nil
+	})
+	g.Go(func() error {
+		defer stop()
+		<-ctx.Done()
+		p.drain(context.WithoutCancel(ctx))
+		return nil
+	})
+	err := g.Wait()
+	return errors.Join(err, p.brokers.Close())
+}
+
+// start waits for what serving needs and then says so.
+func (p *Proxy) start(ctx context.Context) error {
+	select {
+	case <-p.ctl.Ready():
+	case <-ctx.Done():
+		return nil
+	}
+	if p.o.Local != nil {
+		select {
+		case <-p.o.Local.Ready():
+		case <-ctx.Done():
+			return nil
+		}
+		if err := p.attach(ctx); err != nil {
+			return err
+		}
+	}
+	p.edge.SetServing(true)
+	close(p.ready)
+	return nil
+}
+
+// attach opens the broker of this process under its shard's id.
+func (p *Proxy) attach(ctx context.Context) error {
+	for {
+		t := p.routes.Load()
+		if sh := t.ShardByName([]byte(p.o.Local.Group())); sh != nil {
+			return p.brokers.Attach(sh.ID, p.o.Local)
+		}
+		select {
+		case <-t.Changed():
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// follow keeps the connections to brokers in step with the routes.
+func (p *Proxy) follow(ctx context.Context) {
+	for {
+		t := p.routes.Load()
+		p.brokers.Update(t.Shards())
+		select {
+		case <-t.Changed():
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// shards lists all shards.
+func (p *Proxy) shards() []brokerapi.ShardID {
+	var ids []brokerapi.ShardID
+	for _, s := range p.routes.Load().Shards() {
+		ids = append(ids, s.ID)
+	}
+	return ids
+}
+
+// drain stops taking calls and answers those that are under way.
+func (p *Proxy) drain(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, p.o.DrainTimeout)
+	defer cancel()
+	p.edge.SetServing(false)
+	p.polls.Drain()
+	p.edge.Drain(ctx)
+}

@@ -34,7 +34,7 @@ func (o *changeOp) run(w *writer) {
 		o.err = err
 		return
 	}
-	rec := record.PopChange{Topic: t.def.ID, Group: g.ID, Until: w.lease + o.req.Invisible.Milliseconds()}
+	rec := record.PopChange{Topic: t.def.ID, Group: g.ID, Until: w.until(o.req.Invisible)}
 	o.errors = make([]error, len(o.req.Handles))
 	for i, h := range o.req.Handles {
 		k := pop.Key{Group: g.ID, Topic: t.def.ID, Queue: record.QueueID(h.Queue)}

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"time"
+
 	"github.com/perigee-mq/perigee/broker/group"
 	"github.com/perigee-mq/perigee/broker/pop"
 	"github.com/perigee-mq/perigee/internal/brokerapi"
@@ -74,7 +76,7 @@ func (o *popOp) run(w *writer) {
 // lease makes the record of what was found.
 func (o *popOp) lease(w *writer, t *topicState, g *group.Definition, client record.ClientNum, known bool, found *scan) {
 	ck := record.PopCk{Topic: t.def.ID, Group: g.ID, Session: o.req.Session, Client: client, AttemptID: []byte(o.req.AttemptID), Sections: found.sections}
-	ck.Until = w.lease + o.req.Invisible.Milliseconds()
+	ck.Until = w.until(o.req.Invisible)
 	if ck.Session {
 		ck.Until = w.lease + w.e.o.SessionLeaseMax.Milliseconds()
 	}
@@ -121,6 +123,15 @@ func (o *popOp) repeat(w *writer, t *topicState, g *group.Definition, client rec
 	o.more = true // what else there is, another receive may find out
 	o.end, o.sync = w.batch.End(), t.sync
 	return true
+}
+
+// until is the end of a lease of d from now, never a moment early: the clock has lost its fraction of
+// a millisecond. 0 ends it now.
+func (w *writer) until(d time.Duration) int64 {
+	if d <= 0 {
+		return w.lease
+	}
+	return w.lease + d.Milliseconds() + 1
 }
 
 // topicOf finds a topic that is served here.

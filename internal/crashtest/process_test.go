@@ -14,8 +14,11 @@ import (
 	"time"
 )
 
-// build makes the binary once per run of the tests.
+// build makes the binary once per run of the tests; TEST_PERIGEE_BIN names one that is there.
 var build = sync.OnceValues(func() (string, error) {
+	if bin := os.Getenv("TEST_PERIGEE_BIN"); bin != "" {
+		return bin, nil
+	}
 	dir, err := os.MkdirTemp("", "perigee-crash-")
 	if err != nil {
 		return "", err

@@ -1,0 +1,251 @@
+// Package server serves the links of proxies: each stream of LinkService is one session with the
+// broker, opened by a handshake in which both sides state version, cluster and name.
+package server
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+
+	brokerv1 "github.com/perigee-mq/perigee/api/perigee/broker/v1"
+	"github.com/perigee-mq/perigee/internal/brokerapi"
+	"github.com/perigee-mq/perigee/internal/link"
+	"github.com/perigee-mq/perigee/internal/link/brokerlink"
+	"github.com/perigee-mq/perigee/internal/link/grpclink"
+	"github.com/perigee-mq/perigee/internal/mqerr"
+	"github.com/perigee-mq/perigee/internal/rpc"
+)
+
+// Options configures a Server. The zero value of a field means its default.
+type Options struct {
+	// Connector is the broker. Required.
+	Connector brokerapi.Connector
+	// ClusterID is the cluster that the broker belongs to.
+	ClusterID string
+	// Release is this program's version, for messages to people.
+	Release string
+	// Name is the broker's group and replica, for the logs of proxies.
+	Name string
+	// Shard and Epoch are what the broker leads.
+	Shard brokerapi.ShardID
+	Epoch brokerapi.Epoch
+	// LinksMax bounds the links at a time. Default 1024.
+	LinksMax int
+	// HandshakeTimeout bounds the wait for a proxy's hello. Default 10 s.
+	HandshakeTimeout time.Duration
+	// Link configures the links.
+	Link link.Options
+	// Log receives what an operator acts on. Default: discard.
+	Log *slog.Logger
+}
+
+func (o Options) withDefaults() Options {
+	if o.LinksMax <= 0 {
+		o.LinksMax = 1024
+	}
+	if o.HandshakeTimeout <= 0 {
+		o.HandshakeTimeout = 10 * time.Second
+	}
+	if o.Link.Counters == nil {
+		o.Link.Counters = &link.Counters{}
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+// Server accepts links. Serve may be called for several listeners.
+type Server struct {
+	brokerv1.UnimplementedLinkServiceServer
+	o Options
+	g *grpc.Server
+
+	mu       sync.Mutex
+	links    map[*brokerlink.Server]struct{}
+	opening  int // streams in their handshake
+	draining bool
+	idle     chan struct{}  // closed when draining and no link is left
+	ends     sync.WaitGroup // sessions being closed
+}
+
+// New returns a server.
+func New(o Options) *Server {
+	o = o.withDefaults()
+	s := &Server{o: o, links: map[*brokerlink.Server]struct{}{}, idle: make(chan struct{})}
+	opts := append(rpc.ServerOptions(o.Log), grpclink.ServerOptions()...)
+	s.g = grpc.NewServer(append(opts, grpc.MaxConcurrentStreams(16), grpc.WaitForHandlers(true))...)
+	brokerv1.RegisterLinkServiceServer(s.g, s)
+	return s
+}
+
+// Serve accepts proxies on l, which it closes at the end. It returns nil after Drain.
+func (s *Server) Serve(l net.Listener) error {
+	err := s.g.Serve(l)
+	if errors.Is(err, grpc.ErrServerStopped) {
+		return nil
+	}
+	return err
+}
+
+// Counters counts what passed all links.
+func (s *Server) Counters() *link.Counters { return s.o.Link.Counters }
+
+// Links is how many links there are.
+func (s *Server) Links() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.links)
+}
+
+// Drain refuses new links and requests, lets those under way be answered until ctx ends, and stops the
+// server. It returns when every session is closed.
+func (s *Server) Drain(ctx context.Context) {
+	s.mu.Lock()
+	if !s.draining {
+		s.draining = true
+		s.quietLocked()
+	}
+	for l := range s.links {
+		l.Drain()
+	}
+	s.mu.Unlock()
+	select {
+	case <-s.idle:
+	case <-ctx.Done():
+		s.mu.Lock()
+		for l := range s.links {
+			l.Close()
+		}
+		s.mu.Unlock()
+	}
+	s.stop(ctx)
+	s.ends.Wait()
+}
+
+// stop stops gRPC, gracefully while ctx lives: last answers may still be on their way to the socket.
+func (s *Server) stop(ctx context.Context) {
+	graceful := make(chan struct{})
+	go func() {
+		defer close(graceful)
+		s.g.GracefulStop()
+	}()
+	select {
+	case <-graceful:
+	case <-ctx.Done():
+	}
+	s.g.Stop() // ends a graceful stop, too
+	<-graceful
+}
+
+// Link serves one proxy.
+func (s *Server) Link(stream grpc.BidiStreamingServer[brokerv1.LinkRequest, brokerv1.LinkResponse]) error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	peer, err := s.greet(stream)
+	if err != nil {
+		s.leave(nil)
+		s.o.Log.LogAttrs(stream.Context(), slog.LevelWarn, "proxy refused", slog.String("proxy", peer.Name), slog.String("error", err.Error()))
+		return err
+	}
+	l, err := s.begin(stream, peer)
+	if err != nil {
+		return err
+	}
+	log := s.o.Log.With(slog.String("proxy", peer.Name), slog.String("proxy_release", peer.Release))
+	log.LogAttrs(stream.Context(), slog.LevelInfo, "proxy connected")
+	<-l.Done()
+	err = l.Err()
+	log.LogAttrs(stream.Context(), slog.LevelInfo, "proxy disconnected", slog.String("reason", err.Error()))
+	s.ends.Go(l.Wait) // what it waits for ends when this handler has returned
+	s.leave(l)
+	if mqerr.Is(err, mqerr.Invalid) || mqerr.Is(err, mqerr.Draining) {
+		return err
+	}
+	return nil // the proxy has gone: nobody is there to be told
+}
+
+// enter counts a stream in, if there is room.
+func (s *Server) enter() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.draining:
+		return mqerr.New(mqerr.Draining, "broker %s is going away", s.o.Name)
+	case len(s.links)+s.opening >= s.o.LinksMax:
+		return mqerr.New(mqerr.Exhausted, "broker %s has %d links already", s.o.Name, s.o.LinksMax)
+	}
+	s.opening++
+	return nil
+}
+
+// greet does the handshake. A proxy that says nothing is given up; its goroutine ends with the stream.
+func (s *Server) greet(stream grpc.BidiStreamingServer[brokerv1.LinkRequest, brokerv1.LinkResponse]) (grpclink.Hello, error) {
+	own := grpclink.Hello{
+		Release: s.o.Release, Cluster: s.o.ClusterID, Name: s.o.Name, Shard: uint32(s.o.Shard), Epoch: uint64(s.o.Epoch),
+	}
+	type greeting struct {
+		peer grpclink.Hello
+		err  error
+	}
+	done := make(chan greeting, 1)
+	s.ends.Go(func() {
+		peer, err := grpclink.Accept(stream, own)
+		done <- greeting{peer, err}
+	})
+	timer := time.NewTimer(s.o.HandshakeTimeout)
+	defer timer.Stop()
+	select {
+	case g := <-done:
+		return g.peer, g.err
+	case <-timer.C:
+		return grpclink.Hello{}, mqerr.New(mqerr.Timeout, "no hello within %v", s.o.HandshakeTimeout)
+	}
+}
+
+// begin starts the link of a proxy that was greeted.
+func (s *Server) begin(stream grpc.ServerStream, peer grpclink.Hello) (*brokerlink.Server, error) {
+	l, err := brokerlink.NewServer(grpclink.NewServerTransport(stream), s.o.Connector, peer.Name, s.o.Link)
+	if err != nil {
+		s.leave(nil)
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.opening--
+	s.links[l] = struct{}{}
+	if s.draining {
+		l.Drain()
+	}
+	return l, nil
+}
+
+// leave counts a stream out: a link, or one that did not get that far.
+func (s *Server) leave(l *brokerlink.Server) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l == nil {
+		s.opening--
+	} else {
+		delete(s.links, l)
+	}
+	s.quietLocked()
+}
+
+// quietLocked tells Drain when nothing is left.
+func (s *Server) quietLocked() {
+	if !s.draining || len(s.links)+s.opening > 0 {
+		return
+	}
+	select {
+	case <-s.idle:
+	default:
+		close(s.idle)
+	}
+}

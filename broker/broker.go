@@ -108,8 +108,10 @@ func (b *Broker) Attach(proxy string, ev brokerapi.Events) (brokerapi.Broker, er
 	return b.engine.Attach(proxy, ev)
 }
 
-// Group is the name of its broker group.
-func (b *Broker) Group() string { return b.o.Group }
+// Leads is the shard and epoch that the broker leads; valid after Ready.
+func (b *Broker) Leads() (brokerapi.ShardID, brokerapi.Epoch) {
+	return brokerapi.ShardID(b.term.ShardID), brokerapi.Epoch(b.term.Epoch)
+}
 
 // Term is what the controller gave to this process; valid after Ready.
 func (b *Broker) Term() ctl.Term { return b.term }

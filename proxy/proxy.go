@@ -25,15 +25,6 @@ import (
 	"github.com/perigee-mq/perigee/proxy/server"
 )
 
-// LocalBroker is a broker of the same process.
-type LocalBroker interface {
-	brokerapi.Connector
-	// Ready is closed when the broker serves.
-	Ready() <-chan struct{}
-	// Group is the name of its broker group.
-	Group() string
-}
-
 // Options configures a Proxy. The zero value of a field means its default.
 type Options struct {
 	// Listener accepts clients. Required.
@@ -65,7 +56,7 @@ type Proxy struct {
 	o       Options
 	routes  *route.Table
 	ctl     *ctl.Client
-	brokers *brokerconn.Set
+	brokers brokers
 	clients *clients.Table
 	polls   *longpoll.Polls
 	edge    *edge.Server
@@ -82,7 +73,7 @@ func New(o Options) (*Proxy, error) {
 	}
 	p := &Proxy{o: o, routes: new(route.Table), ready: make(chan struct{})}
 	p.ctl = ctl.New(ctl.Options{Conn: o.Controller, Routes: p.routes, Release: o.Release, Address: o.Advertise, Log: o.Log})
-	p.brokers = brokerconn.NewSet(brokerconn.SetOptions{Name: o.Advertise, Release: o.Release, Cluster: p.ctl.Cluster, Events: p.events, Log: o.Log})
+	p.brokers = p.connect()
 	p.clients = clients.New(clients.Options{}, time.Now())
 	p.polls = longpoll.New(longpoll.Options{Brokers: p.brokers, Log: o.Log})
 	handlers := server.New(server.Options{
@@ -122,13 +113,26 @@ func service(s *server.Server) edge.Service {
 	}
 }
 
-// events are what a shard's broker tells this proxy.
-func (p *Proxy) events(shard brokerapi.ShardID) brokerconn.Events {
-	return brokerconn.Events{
-		Ready: func(r []brokerapi.Ready) { p.polls.Ready(shard, r) },
-		Down:  func(error) { p.polls.Down(shard) },
-		Up:    func() { p.polls.Up(shard) },
+// connect chooses how brokers are found.
+func (p *Proxy) connect() brokers {
+	up := make(chan struct{}, 1)
+	events := brokerconn.Events{
+		Ready: func(shard brokerapi.ShardID, r []brokerapi.Ready) { p.polls.Ready(shard, r) },
+		Up: func(shard brokerapi.ShardID) {
+			p.polls.Up(shard)
+			select {
+			case up <- struct{}{}:
+			default:
+			}
+		},
+		Down: func(shard brokerapi.ShardID, _ error) { p.polls.Down(shard) },
 	}
+	if p.o.Local != nil {
+		return &local{broker: p.o.Local, name: p.o.Advertise, events: events}
+	}
+	return &remote{routes: p.routes, up: up, Pool: brokerconn.NewPool(brokerconn.Options{
+		Name: p.o.Advertise, Release: p.o.Release, Cluster: p.ctl.Cluster, Events: events, Log: p.o.Log,
+	})}
 }
 
 // Ready is closed when the proxy serves: it has routes and its local broker, if it has one, is up.
@@ -153,7 +157,6 @@ func (p *Proxy) Run(ctx context.Context) error {
 	// What calls need goes on until they are drained.
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	g.Go(func() error { return p.ctl.Run(work) })
-	g.Go(func() error { p.follow(work); return nil })
 	g.Go(func() error {
 		return p.clients.Run(work, clients.Report{Brokers: p.brokers, Shards: p.shards, Log: p.o.Log})
 	})
@@ -182,47 +185,12 @@ func (p *Proxy) start(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil
 	}
-	if p.o.Local != nil {
-		select {
-		case <-p.o.Local.Ready():
-		case <-ctx.Done():
-			return nil
-		}
-		if err := p.attach(ctx); err != nil {
-			return err
-		}
+	if err := p.brokers.start(ctx); err != nil || ctx.Err() != nil {
+		return err
 	}
 	p.edge.SetServing(true)
 	close(p.ready)
 	return nil
-}
-
-// attach opens the broker of this process under its shard's id.
-func (p *Proxy) attach(ctx context.Context) error {
-	for {
-		t := p.routes.Load()
-		if sh := t.ShardByName([]byte(p.o.Local.Group())); sh != nil {
-			return p.brokers.Attach(sh.ID, p.o.Local)
-		}
-		select {
-		case <-t.Changed():
-		case <-ctx.Done():
-			return nil
-		}
-	}
-}
-
-// follow keeps the connections to brokers in step with the routes.
-func (p *Proxy) follow(ctx context.Context) {
-	for {
-		t := p.routes.Load()
-		p.brokers.Update(t.Shards())
-		select {
-		case <-t.Changed():
-		case <-ctx.Done():
-			return
-		}
-	}
 }
 
 // shards lists all shards.

@@ -6,13 +6,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bootMS reads CLOCK_BOOTTIME, which goes on while the machine is suspended.
-func bootMS() int64 {
+// bootNS reads CLOCK_BOOTTIME, which goes on while the machine is suspended.
+func bootNS() int64 {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
-		return time.Since(started).Milliseconds()
+		return time.Since(started).Nanoseconds()
 	}
-	return ts.Nano() / int64(time.Millisecond)
+	return ts.Nano()
 }
 
 // started anchors the fallback: Go's monotonic clock.

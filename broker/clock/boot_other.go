@@ -7,5 +7,5 @@ import "time"
 // started anchors Go's monotonic clock.
 var started = time.Now()
 
-// bootMS reads Go's monotonic clock; it may stand still while the machine is suspended.
-func bootMS() int64 { return time.Since(started).Milliseconds() }
+// bootNS reads Go's monotonic clock; it may stand still while the machine is suspended.
+func bootNS() int64 { return time.Since(started).Nanoseconds() }

@@ -15,13 +15,15 @@ type Clock interface {
 
 // New returns the clock of this machine, anchored now.
 func New() Clock {
-	return &machine{wall: time.Now().UnixMilli(), boot: bootMS()}
+	return &machine{wall: time.Now().UnixNano(), boot: bootNS()}
 }
 
+// machine counts in nanoseconds: the fractions of a millisecond that three readings lose would make
+// the lease clock of one process run ahead of that of the next.
 type machine struct {
-	wall int64 // wall clock at the anchor
-	boot int64 // boot-time clock at the anchor
+	wall int64 // wall clock at the anchor, ns
+	boot int64 // boot-time clock at the anchor, ns
 }
 
 func (m *machine) Wall() int64  { return time.Now().UnixMilli() }
-func (m *machine) Lease() int64 { return m.wall + bootMS() - m.boot }
+func (m *machine) Lease() int64 { return (m.wall + bootNS() - m.boot) / int64(time.Millisecond) }

@@ -58,8 +58,11 @@ func Headers(client, request string) metadata.MD {
 
 func (w *worker) context(ctx context.Context, seq uint64, timeout time.Duration) (context.Context, context.CancelFunc) {
 	client := fmt.Sprintf("bench@%d@%d", w.id, w.l.o.Callers)
-	ctx = metadata.NewOutgoingContext(ctx, Headers(client, fmt.Sprintf("%08x-0000-4000-8000-%012x", w.id, seq)))
-	return context.WithTimeout(ctx, timeout)
+	// The deadline on the wire is the call's own, not the end of the run, which cancels it.
+	free := metadata.NewOutgoingContext(context.WithoutCancel(ctx), Headers(client, fmt.Sprintf("%08x-0000-4000-8000-%012x", w.id, seq)))
+	call, cancel := context.WithTimeout(free, timeout)
+	stop := context.AfterFunc(ctx, cancel)
+	return call, func() { stop(); cancel() }
 }
 
 // send sends until the run ends.

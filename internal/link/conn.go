@@ -3,6 +3,7 @@ package link
 import (
 	"errors"
 	"io"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -143,6 +144,10 @@ func (c *conn) gather(packet []byte) ([]byte, error) {
 		}
 		if !again {
 			c.work.Wait()
+			// Whoever runs now and is about to send shares the packet: fewer, larger writes.
+			c.mu.Unlock()
+			runtime.Gosched()
+			c.mu.Lock()
 		}
 	}
 }

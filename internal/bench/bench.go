@@ -89,7 +89,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 		if err != nil {
 			return Result{}, err
 		}
-		defer c.Close()
+		defer func() { _ = c.Close() }()
 		conns[i] = c
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.Time)
@@ -149,7 +149,7 @@ func (l *load) report(done chan struct{}, began time.Time) {
 		case <-tick.C:
 		}
 		s, r := l.sent.Load(), l.received.Load()
-		fmt.Fprintf(l.o.Progress, "%4.0f s  sent %d/s  received %d/s  failed %d\n", time.Since(began).Seconds(), s-sent, r-received, l.misses.Load())
+		_, _ = fmt.Fprintf(l.o.Progress, "%4.0f s  sent %d/s  received %d/s  failed %d\n", time.Since(began).Seconds(), s-sent, r-received, l.misses.Load())
 		sent, received = s, r
 	}
 }

@@ -89,7 +89,7 @@ func (w *worker) send(ctx context.Context) {
 			continue
 		case seq%256 == 0: // look at a few answers whole, at the rest by their size
 			if err := proto.Unmarshal(reply, &resp); err != nil || resp.GetStatus().GetCode() != rmqv2.Code_OK {
-				w.l.failed(ctx, fmt.Errorf("send: %v %v", resp.GetStatus(), err))
+				w.l.failed(ctx, fmt.Errorf("send: %v %w", resp.GetStatus(), err))
 				continue
 			}
 		case !statusOK(reply):

@@ -15,17 +15,26 @@ import (
 	"time"
 )
 
-// Numbers that proxies and brokers share. TopicID, GroupID and ShardID are given by the controller
-// and never used twice.
-type (
-	TopicID     uint32
-	GroupID     uint32
-	ShardID     uint32 // a broker group
-	QueueID     int32  // counts from 0 within one broker group
-	QueueOffset int64
-	LogPos      int64
-	Epoch       uint64
-)
+// TopicID names a topic. The controller gives it and never uses it twice.
+type TopicID uint32
+
+// GroupID names a consumer group. The controller gives it and never uses it twice.
+type GroupID uint32
+
+// ShardID names a broker group. The controller gives it and never uses it twice.
+type ShardID uint32
+
+// QueueID counts the queues of a topic within one broker group, from 0.
+type QueueID int32
+
+// QueueOffset counts the messages of a queue from 0, densely.
+type QueueOffset int64
+
+// LogPos is a byte position in a broker group's log.
+type LogPos int64
+
+// Epoch numbers the terms of a broker group's masters; it only grows.
+type Epoch uint64
 
 // AnyQueue leaves the choice of the queue to the broker.
 const AnyQueue QueueID = -1
@@ -186,6 +195,7 @@ type AckReply struct{ Errors []error }
 // ChangeMode says what a Change means for the attempt number of the next delivery.
 type ChangeMode uint8
 
+// Modes of a Change.
 const (
 	ChangeLease ChangeMode = 0 // a new invisible time; redelivery counts as the next attempt
 	ChangeKeep  ChangeMode = 1 // suspend or give back: the next delivery has the same attempt number

@@ -115,7 +115,7 @@ func (s *server) start() {
 // kill ends the process with SIGKILL and waits for its end.
 func (s *server) kill() {
 	_ = s.cmd.Process.Signal(syscall.SIGKILL)
-	<-s.exit
+	_ = <-s.exit
 	s.cmd = nil
 }
 

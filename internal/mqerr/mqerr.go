@@ -15,6 +15,7 @@ import (
 // only, never renumber.
 type Kind uint8
 
+// Kinds of errors.
 const (
 	Internal          Kind = iota // unclassified: our bug. The zero value, so that forgetting is safe
 	Invalid                       // the request is wrong; do not retry
@@ -85,8 +86,7 @@ func (e *Error) Unwrap() error { return e.Cause }
 // KindOf returns the kind of the first Error in err's chain, Internal for any other error.
 // A nil error has no kind: do not ask.
 func KindOf(err error) Kind {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Kind
 	}
 	return Internal

@@ -8,9 +8,8 @@ import (
 	"slices"
 	"strings"
 
-	controllerv1 "github.com/perigee-mq/perigee/api/perigee/controller/v1"
-
 	adminv1 "github.com/perigee-mq/perigee/api/perigee/admin/v1"
+	controllerv1 "github.com/perigee-mq/perigee/api/perigee/controller/v1"
 	"github.com/perigee-mq/perigee/internal/brokerapi"
 	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/internal/rpc"

@@ -7,6 +7,7 @@
 package clients
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -214,8 +215,8 @@ func (t *Table) Streams(id string) []Stream {
 		return nil
 	}
 	out := make([]Stream, 0, len(c.streams))
-	for i := len(c.streams) - 1; i >= 0; i-- {
-		out = append(out, c.streams[i])
+	for _, v := range slices.Backward(c.streams) {
+		out = append(out, v)
 	}
 	return out
 }

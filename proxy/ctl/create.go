@@ -35,7 +35,7 @@ func (c *Client) EnsureGroup(ctx context.Context, name string) error {
 	return c.ensure(ctx, "group "+name, func(s *route.Snapshot) bool { return s.Group([]byte(name)) != nil },
 		func(ctx context.Context) (func(*route.Snapshot) bool, error) {
 			r, err := c.rpc.PutGroup(ctx, &controllerv1.PutGroupRequest{
-				Name: name, Ordered: proto.Bool(false), Mode: controllerv1.PutMode_PUT_MODE_ENSURE,
+				Name: name, Ordered: new(false), Mode: controllerv1.PutMode_PUT_MODE_ENSURE,
 			})
 			id := brokerapi.GroupID(r.GetGroup().GetId())
 			return func(s *route.Snapshot) bool { return s.GroupByID(id) != nil }, err

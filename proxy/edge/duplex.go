@@ -91,8 +91,7 @@ func (s *Server) duplexHandler(name string, f func(call.Duplex) error) grpc.Stre
 
 // publicError turns a handler's error into a gRPC status.
 func publicError(err error) error {
-	var f *call.Failure
-	if errors.As(err, &f) {
+	if f, ok := errors.AsType[*call.Failure](err); ok {
 		return status.Error(codes.Code(f.Code), f.Text)
 	}
 	if err == nil || errors.Is(err, io.EOF) {

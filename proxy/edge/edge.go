@@ -106,7 +106,6 @@ func New(o Options) (*Server, error) {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 		grpc.StaticStreamWindowSize(1<<20),
 		grpc.StaticConnWindowSize(1<<20),
-		grpc.SharedWriteBuffer(true),
 	)...)
 	s.grpc.RegisterService(s.describe(o.Service), nil)
 	healthv1.RegisterHealthServer(s.grpc, s.health)

@@ -21,7 +21,7 @@ func (s *Server) interceptors() []grpc.ServerOption {
 		return s.crashed(ctx, method, reason)
 	})
 	logger := logging.LoggerFunc(func(ctx context.Context, level logging.Level, msg string, fields ...any) {
-		s.o.Log.Log(ctx, slog.Level(level), msg, fields...)
+		s.o.Log.Log(ctx, slog.Level(level), "call", append([]any{"event", msg}, fields...)...)
 	})
 	// A finished call is an operator's own action or a probe: at Debug unless it failed.
 	options := []logging.Option{logging.WithLogOnEvents(logging.FinishCall), logging.WithLevels(logLevel)}

@@ -143,7 +143,7 @@ func TestAckGoesToEachShard(t *testing.T) {
 	s := newSite()
 	for _, b := range s.brokers {
 		b.store("x", "y")
-		b.pop(&brokerapi.PopRequest{Max: 2})
+		_, _ = b.pop(&brokerapi.PopRequest{Max: 2})
 	}
 	req := ackRequest("two", "g", s.handleAt(1, 0), s.handleAt(2, 0), s.handleAt(77, 0), s.handleAt(2, 1), s.handleAt(1, 1))
 	resp := s.ack(t, req)

@@ -180,7 +180,7 @@ func plain(edits ...func(*rmqv2.Message)) *rmqv2.Message {
 		Topic: &rmqv2.Resource{Name: "normal"},
 		Body:  []byte("body"),
 		SystemProperties: &rmqv2.SystemProperties{
-			Tag: proto.String("tag"), MessageId: "id-1", BodyEncoding: rmqv2.Encoding_IDENTITY, MessageType: rmqv2.MessageType_NORMAL,
+			Tag: new("tag"), MessageId: "id-1", BodyEncoding: rmqv2.Encoding_IDENTITY, MessageType: rmqv2.MessageType_NORMAL,
 			BornHost: "sender",
 		},
 	}

@@ -85,7 +85,7 @@ func isBlank(text []byte) bool {
 
 // hasControl reports whether text has an ISO control character: U+0000 to U+001F, U+007F to U+009F.
 func hasControl(text []byte) bool {
-	for i := 0; i < len(text); i++ {
+	for i := range text {
 		switch c := text[i]; {
 		case c < 0x20, c == 0x7f:
 			return true

@@ -81,8 +81,10 @@ var exceptions = map[outcomeKey]answer{
 	{mqerr.TopicNotFound, RPCChangeInvisibleDuration}: deadHandle,
 	{mqerr.GroupNotFound, RPCChangeInvisibleDuration}: deadHandle,
 	{mqerr.NotFound, RPCChangeInvisibleDuration}:      deadHandle,
-	{mqerr.DiskFull, RPCReceiveMessage}: {rmqv2.Code_HA_NOT_AVAILABLE, "",
-		"Java, Node, C++ and C# poll again after 20 ms when told TOO_MANY_REQUESTS, after 1 s on an error"},
+	{mqerr.DiskFull, RPCReceiveMessage}: {
+		rmqv2.Code_HA_NOT_AVAILABLE, "",
+		"Java, Node, C++ and C# poll again after 20 ms when told TOO_MANY_REQUESTS, after 1 s on an error",
+	},
 }
 
 var deadHandle = answer{rmqv2.Code_INVALID_RECEIPT_HANDLE, "", "what the handle named is gone: any other code is retried for ever"}

@@ -53,7 +53,7 @@ func asClient(t *testing.T, id string, d time.Duration) (context.Context, contex
 func readAll(t *testing.T, stream grpc.ServerStreamingClient[rmqv2.ReceiveMessageResponse]) (all []*rmqv2.Message) {
 	for {
 		r, err := stream.Recv()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return all
 		}
 		require.NoError(t, err)

@@ -223,7 +223,9 @@ func newSite(change ...func(*Options)) *site {
 			{ID: 7, Name: "empty", Type: route.Normal},
 		},
 		Groups: []route.Group{
-			{ID: 2, Name: "g"}, {ID: 3, Name: "other"}, {ID: 4, Name: "ordered", Ordered: true},
+			{ID: 2, Name: "g"},
+			{ID: 3, Name: "other"},
+			{ID: 4, Name: "ordered", Ordered: true},
 			{ID: 8, Name: "few", MaxAttempts: 2, Backoff: []time.Duration{1500 * time.Millisecond, time.Minute}},
 			{ID: 9, Name: "lite", LiteTopic: "one"},
 		},
@@ -275,6 +277,7 @@ func (u *fakeUnary) Request() []byte { return u.req }
 func (u *fakeUnary) Reply(msg []byte) {
 	u.once.Do(func() { u.msg = msg; close(u.done) })
 }
+
 func (u *fakeUnary) Fail(code call.Code, _ string) {
 	u.once.Do(func() { u.code = code; close(u.done) })
 }

@@ -324,11 +324,11 @@ func TestWhichBrokerAnswers(t *testing.T) {
 		}
 		both := []brokerapi.ShardID{1, 2}
 		require.Equal(t, both, ask(nil, "b"))
-		require.Equal(t, both, ask(proto.String(""), "b"))
-		require.Equal(t, both, ask(proto.String("x"), ""))
-		require.Equal(t, both, ask(proto.String("x"), "virtual-broker"))
-		require.Equal(t, []brokerapi.ShardID{2}, ask(proto.String("x"), "b"))
-		require.Equal(t, []brokerapi.ShardID{1}, ask(proto.String("x"), "a"))
+		require.Equal(t, both, ask(new(""), "b"))
+		require.Equal(t, both, ask(new("x"), ""))
+		require.Equal(t, both, ask(new("x"), "virtual-broker"))
+		require.Equal(t, []brokerapi.ShardID{2}, ask(new("x"), "b"))
+		require.Equal(t, []brokerapi.ShardID{1}, ask(new("x"), "a"))
 	})
 }
 

@@ -28,9 +28,9 @@ func TestSendStores(t *testing.T) {
 	u := newUnary(t, &rmqv2.SendMessageRequest{Messages: []*rmqv2.Message{
 		plain(id(1), property("colour", "blue"), keys("k1", "k2"), sys(func(p *rmqv2.SystemProperties) {
 			p.BornTimestamp = timestamppb.New(testNow.Add(-time.Second))
-			p.QueueId, p.QueueOffset, p.StoreHost, p.ReceiptHandle = 3, proto.Int64(7), "elsewhere", proto.String("h")
+			p.QueueId, p.QueueOffset, p.StoreHost, p.ReceiptHandle = 3, proto.Int64(7), "elsewhere", new("h")
 			p.BodyDigest = &rmqv2.Digest{Type: rmqv2.DigestType_MD5, Checksum: "wrong"}
-			p.DeliveryAttempt, p.TraceContext, p.BodyEncoding = proto.Int32(9), proto.String("trace"), rmqv2.Encoding_GZIP
+			p.DeliveryAttempt, p.TraceContext, p.BodyEncoding = proto.Int32(9), new("trace"), rmqv2.Encoding_GZIP
 		})),
 		plain(id(2), func(m *rmqv2.Message) { m.Body = []byte{0, 255} }, sys(func(p *rmqv2.SystemProperties) {
 			p.Tag, p.BornHost, p.BodyEncoding, p.MessageType = nil, "", 9, rmqv2.MessageType_FIFO
@@ -64,9 +64,9 @@ func TestSendStores(t *testing.T) {
 		t.Errorf("second message is %+v", second)
 	}
 	compareStored(t, first.Sys, &rmqv2.SystemProperties{
-		Tag: proto.String("tag"), Keys: []string{"k1", "k2"}, MessageId: "id-1", BodyEncoding: rmqv2.Encoding_GZIP,
+		Tag: new("tag"), Keys: []string{"k1", "k2"}, MessageId: "id-1", BodyEncoding: rmqv2.Encoding_GZIP,
 		MessageType: rmqv2.MessageType_NORMAL, BornTimestamp: timestamppb.New(testNow.Add(-time.Second)), BornHost: "sender",
-		TraceContext: proto.String("trace"),
+		TraceContext: new("trace"),
 	})
 	compareStored(t, second.Sys, &rmqv2.SystemProperties{
 		MessageId: "id-2", BodyEncoding: rmqv2.Encoding_IDENTITY, MessageType: rmqv2.MessageType_NORMAL,

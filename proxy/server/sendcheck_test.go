@@ -108,7 +108,7 @@ func TestSendChecks(t *testing.T) {
 		{"16 KiB of properties", rmqv2.Code_OK, []edit{property("k", letters(16<<10-1-len("tag")))}},
 		{"over 16 KiB of properties", rmqv2.Code_MESSAGE_PROPERTIES_TOO_LARGE, []edit{property("k", letters(16<<10-len("tag")))}},
 		{"keys count too", rmqv2.Code_MESSAGE_PROPERTIES_TOO_LARGE, []edit{keys(letters(8<<10), letters(8<<10))}},
-		{"trace context of 33 KiB", rmqv2.Code_MESSAGE_PROPERTIES_TOO_LARGE, []edit{sys(func(p *rmqv2.SystemProperties) { p.TraceContext = proto.String(letters(33 << 10)) })}},
+		{"trace context of 33 KiB", rmqv2.Code_MESSAGE_PROPERTIES_TOO_LARGE, []edit{sys(func(p *rmqv2.SystemProperties) { p.TraceContext = new(letters(33 << 10)) })}},
 
 		{"no tag", rmqv2.Code_OK, []edit{sys(func(p *rmqv2.SystemProperties) { p.Tag = nil })}},
 		{"empty tag", rmqv2.Code_OK, []edit{tag("")}},
@@ -175,10 +175,10 @@ func priority(n int32) edit { return sys(func(p *rmqv2.SystemProperties) { p.Pri
 func TestTypeOfMessageAndTopic(t *testing.T) {
 	kinds := map[string]edit{
 		"normal": none,
-		"fifo":   sys(func(p *rmqv2.SystemProperties) { p.MessageGroup = proto.String("g") }),
+		"fifo":   sys(func(p *rmqv2.SystemProperties) { p.MessageGroup = new("g") }),
 		"delay":  sys(func(p *rmqv2.SystemProperties) { p.DeliveryTimestamp = timestamppb.New(testNow) }),
 		"tx":     sys(func(p *rmqv2.SystemProperties) { p.MessageType = rmqv2.MessageType_TRANSACTION }),
-		"lite":   sys(func(p *rmqv2.SystemProperties) { p.LiteTopic = proto.String("l") }),
+		"lite":   sys(func(p *rmqv2.SystemProperties) { p.LiteTopic = new("l") }),
 		"prio":   priority(0),
 	}
 	for kind, change := range kinds {

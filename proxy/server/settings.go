@@ -122,8 +122,8 @@ func (s *Server) completeSettings(settings *rmqv2.Settings, group *route.Group, 
 		return
 	}
 	sub := settings.GetSubscription()
-	sub.Fifo = proto.Bool(group.Ordered)
-	sub.ReceiveBatchSize = proto.Int32(int32(s.o.Limits.ReceiveBatch))
+	sub.Fifo = new(group.Ordered)
+	sub.ReceiveBatchSize = new(int32(s.o.Limits.ReceiveBatch))
 	sub.LongPollingTimeout = durationpb.New(s.o.Limits.PollMax)
 	sub.LiteSubscriptionQuota = proto.Int32(liteQuota)
 	sub.MaxLiteTopicSize = proto.Int32(liteTopicSize)

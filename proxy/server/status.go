@@ -30,11 +30,7 @@ func okReply(room int) []byte {
 	return wire.AppendStatus(make([]byte, 0, 16+room), int32(rmqv2.Code_OK), okText)
 }
 
-// appendOK and appendRefusal begin a response with its Status.
-func appendOK(dst []byte) []byte {
-	return wire.AppendStatus(dst, int32(rmqv2.Code_OK), okText)
-}
-
+// appendRefusal begins a response with its Status.
 func appendRefusal(dst []byte, r refusal) []byte {
 	return wire.AppendStatus(dst, int32(r.code), r.text)
 }

@@ -134,8 +134,8 @@ func TestDelivery(t *testing.T) {
 			p.BornHost = "peer"
 		}
 		p.BodyDigest = &rmqv2.Digest{Type: rmqv2.DigestType_MD5, Checksum: fmt.Sprintf("%X", md5.Sum(want.GetBody()))}
-		p.StoreTimestamp, p.StoreHost, p.ReceiptHandle = stampOf(1_700_000_000_123), "broker:1", proto.String("handle")
-		p.QueueId, p.QueueOffset, p.DeliveryAttempt = int32(d.Queue), proto.Int64(int64(d.Offset)), proto.Int32(d.Attempt)
+		p.StoreTimestamp, p.StoreHost, p.ReceiptHandle = stampOf(1_700_000_000_123), "broker:1", new("handle")
+		p.QueueId, p.QueueOffset, p.DeliveryAttempt = int32(d.Queue), new(int64(d.Offset)), new(d.Attempt)
 		readBack(t, "delivery", out[len("before"):], &rmqv2.ReceiveMessageResponse{Content: &rmqv2.ReceiveMessageResponse_Message{Message: want}})
 	}
 }

@@ -1,5 +1,7 @@
 package wire
 
+import "slices"
+
 // SendRequest is a SendMessageRequest. It may be used again for another request.
 type SendRequest struct {
 	Messages []SendMessage
@@ -96,7 +98,7 @@ func (m *SendMessage) property(in *field, left int) error {
 		m.User = m.User[:len(m.User)+len(in.raw)]
 	default:
 		if !m.userCopied {
-			m.User = m.User[:len(m.User):len(m.User)] // the next append copies
+			m.User = slices.Clip(m.User) // the next append copies
 		}
 		m.User, m.userCopied = append(m.User, in.raw...), true
 	}

@@ -14,10 +14,8 @@ var (
 	plainShape      = &shape{} // numbers only: Timestamp, Duration
 	digestShape     = &shape{strings: 1 << 2}
 	deadLetterShape = &shape{strings: 1<<1 | 1<<2}
-	resourceShape   = &shape{strings: 1<<1 | 1<<2}
 	addressShape    = &shape{strings: 1 << 1}
 	endpointsShape  = &shape{parts: map[int32]*shape{2: addressShape}}
-	brokerShape     = &shape{strings: 1 << 1, parts: map[int32]*shape{3: endpointsShape}}
 )
 
 // check reads a message of a shape to its end and returns the first fault.

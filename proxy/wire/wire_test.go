@@ -75,7 +75,7 @@ func (d decoder) compare(b []byte) error {
 	want := proto.Unmarshal(b, theirs)
 	ours, err := d.decode(b)
 	if (err == nil) != (want == nil) {
-		return fmt.Errorf("%s of %x: ours says %v, protobuf says %v", d.name, b, err, want)
+		return fmt.Errorf("%s of %x: ours says %w, protobuf says %w", d.name, b, err, want)
 	}
 	if err != nil {
 		return nil

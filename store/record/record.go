@@ -17,11 +17,11 @@ type Pos int64
 // Epoch numbers the terms of a log's writers; it only grows. High 16 bits: cluster generation.
 type Epoch uint64
 
-// TopicID and GroupID are given by the controller and never used twice.
-type (
-	TopicID uint32
-	GroupID uint32
-)
+// TopicID names a topic. The controller gives it and never uses it twice.
+type TopicID uint32
+
+// GroupID names a consumer group. The controller gives it and never uses it twice.
+type GroupID uint32
 
 // QueueID counts the queues of a topic within one broker group, from 0.
 type QueueID int32
@@ -35,6 +35,7 @@ type ClientNum uint32
 // Type is the kind of a record. Numbers are part of the file format: append only.
 type Type uint8
 
+// Types of records.
 const (
 	TypePad        Type = 1  // fills the rest of a segment
 	TypeMsg        Type = 2  // a message, stored once

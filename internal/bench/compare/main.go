@@ -54,7 +54,7 @@ func run(ctx context.Context, perigee, bare string, rounds int, span time.Durati
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	servers, err := startAll(ctx, perigee, bare, dir)
 	defer func() {
 		for _, s := range servers {

@@ -52,7 +52,7 @@ func start(ctx context.Context, logFile string, args ...string) (*process, error
 	if err != nil {
 		return nil, err
 	}
-	defer log.Close()
+	defer func() { _ = log.Close() }()
 	began := time.Now()
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Stderr = log
@@ -87,7 +87,7 @@ func start(ctx context.Context, logFile string, args ...string) (*process, error
 
 // address finds the gRPC address in a ready line: "127.0.0.1:8081" alone or "grpc=127.0.0.1:8081".
 func address(line string) string {
-	for _, word := range strings.Fields(line) {
+	for word := range strings.FieldsSeq(line) {
 		if rest, ok := strings.CutPrefix(word, "grpc="); ok {
 			return rest
 		}

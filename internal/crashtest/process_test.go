@@ -115,7 +115,9 @@ func (s *server) start() {
 // kill ends the process with SIGKILL and waits for its end.
 func (s *server) kill() {
 	_ = s.cmd.Process.Signal(syscall.SIGKILL)
-	_ = <-s.exit
+	if err := <-s.exit; err == nil {
+		s.t.Error("a process that was killed ended with status 0")
+	}
 	s.cmd = nil
 }
 

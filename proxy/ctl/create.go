@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"google.golang.org/protobuf/proto"
-
 	controllerv1 "github.com/perigee-mq/perigee/api/perigee/controller/v1"
 	"github.com/perigee-mq/perigee/internal/brokerapi"
 	"github.com/perigee-mq/perigee/internal/mqerr"

@@ -48,13 +48,13 @@ func describeGroup(s *session) {
 	q := queue()
 	require.Positive(s.t, q.OldestMS)
 	q.OldestMS = 0
-	require.Equal(s.t, brokerapi.GroupQueue{Max: 6, Floor: 1, Next: 4, InFlight: 2, Ready: 2}, q)
+	require.Equal(s.t, brokerapi.GroupQueue{Max: 6, Floor: 1, Next: 4, InFlight: 2, Ready: 2, Used: true}, q)
 
 	s.ok(s.change(0, brokerapi.ChangeKeep, handle(got[1])))
 	s.eventually(func() bool { q = queue(); return q.InFlight == 1 && q.Ready == 3 })
 	s.ok(s.ack(s.Group, handle(got[1]), handle(got[3])))
 	s.ok(s.ack(s.Group, handles(s.popUntil(2))...))
-	require.Equal(s.t, brokerapi.GroupQueue{Max: 6, Floor: 6, Next: 6}, queue())
+	require.Equal(s.t, brokerapi.GroupQueue{Max: 6, Floor: 6, Next: 6, Used: true}, queue())
 }
 
 // Each kind of refusal arrives as what it is, on every call that may give it.

@@ -188,7 +188,7 @@ func DecodeErrors(b []byte, n int) ([]error, error) {
 
 // groupQueueMin and topicQueueMin are the least such an entry takes.
 const (
-	groupQueueMin = 10
+	groupQueueMin = 11
 	topicQueueMin = 4
 )
 
@@ -207,6 +207,7 @@ func (e *Encoder) GroupQueues(qs []brokerapi.GroupQueue) error {
 		} {
 			e.int(v)
 		}
+		e.bool(q.Used)
 	}
 	return nil
 }
@@ -219,7 +220,7 @@ func DecodeGroupQueues(b []byte) ([]brokerapi.GroupQueue, error) {
 		qs = append(qs, brokerapi.GroupQueue{
 			Queue: brokerapi.QueueID(d.int32()), Min: brokerapi.QueueOffset(d.int()), Max: brokerapi.QueueOffset(d.int()),
 			Floor: brokerapi.QueueOffset(d.int()), Next: brokerapi.QueueOffset(d.int()),
-			InFlight: d.int(), Ready: d.int(), Waiting: d.int(), OldestMS: d.int(), OverMax: d.int(),
+			InFlight: d.int(), Ready: d.int(), Waiting: d.int(), OldestMS: d.int(), OverMax: d.int(), Used: d.bool(),
 		})
 	}
 	return qs, d.end("description of a group")

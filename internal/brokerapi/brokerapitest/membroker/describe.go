@@ -57,7 +57,7 @@ func (s *session) DescribeGroup(ctx context.Context, id brokerapi.TopicID, group
 func (b *Broker) groupQueue(t *topic, u *sub, q int, now time.Time) brokerapi.GroupQueue {
 	all, items := t.queues[q], u.items[q]
 	out := brokerapi.GroupQueue{
-		Queue: brokerapi.QueueID(q), Max: brokerapi.QueueOffset(len(all)), Next: brokerapi.QueueOffset(len(items)),
+		Queue: brokerapi.QueueID(q), Max: brokerapi.QueueOffset(len(all)), Next: brokerapi.QueueOffset(len(items)), Used: len(items) > 0,
 	}
 	oldest := -1
 	floor := 0

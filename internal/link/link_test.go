@@ -146,8 +146,10 @@ func atEnd(t testing.TB, c *Client, s *Server) { t.Cleanup(func() { stop(c, s) }
 
 func TestSizes(t *testing.T) {
 	c, _ := pair(t, &handler{}, Options{})
-	for _, n := range []int{0, 1, payloadMax - requestHeadSize - 1, payloadMax - requestHeadSize, payloadMax - requestHeadSize + 1,
-		payloadMax - replyHeadSize, payloadMax, FrameMax, PacketMax, PacketMax + 1, 4 << 20, MessageMax} {
+	for _, n := range []int{
+		0, 1, payloadMax - requestHeadSize - 1, payloadMax - requestHeadSize, payloadMax - requestHeadSize + 1,
+		payloadMax - replyHeadSize, payloadMax, FrameMax, PacketMax, PacketMax + 1, 4 << 20, MessageMax,
+	} {
 		want := bytes.Repeat([]byte{byte(n), 2, 3}, n/3+1)[:n]
 		k := newCall(t, Send, want[:n/3], nil, want[n/3:])
 		c.Start(&k.Call)

@@ -123,7 +123,7 @@ func FuzzDecode(f *testing.F) {
 	seed(func(e *Encoder) { _ = e.GroupQueues(make([]brokerapi.GroupQueue, 2)) })
 	seed(func(e *Encoder) { e.meta = AppendReady(nil, brokerapi.Ready{Topic: 1, Group: 2, Count: 3}) })
 	f.Fuzz(func(t *testing.T, b []byte) {
-		DecodeError(b)
+		_ = DecodeError(b)
 		for name, form := range forms {
 			e, err := form(b)
 			if err != nil {

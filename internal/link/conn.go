@@ -45,6 +45,8 @@ type conn struct {
 	next  time.Time      // when the keeper wakes
 
 	heard atomic.Bool   // a packet came since the keeper looked
+	fed   atomic.Bool   // and it held messages or events
+	spoke atomic.Bool   // a packet went since then
 	alarm chan struct{} // wakes the keeper
 	done  chan struct{} // closed when err is set
 	gone  chan struct{} // closed when all goroutines have ended
@@ -114,6 +116,7 @@ func (c *conn) write() {
 			c.n.PacketsOut.Add(1)
 			c.n.FramesOut.Add(frames)
 			c.n.BytesOut.Add(int64(len(packet)))
+			c.spoke.Store(true)
 			err = c.t.Send(packet)
 		}
 		for _, m := range done {
@@ -211,6 +214,7 @@ func (c *conn) dispatch(h head, payload []byte) error {
 	case kindPong:
 	default:
 		c.mu.Unlock()
+		c.fed.Store(true)
 		return c.side.frame(h, payload)
 	}
 	c.work.Signal()
@@ -255,22 +259,31 @@ func (c *conn) keep() {
 		now := time.Now()
 		if !now.Before(look) {
 			look = now.Add(c.o.KeepAlive)
-			switch {
-			case c.heard.Swap(false):
-				asked = false
-			case asked:
+			heard := c.heard.Swap(false)
+			if !heard && asked {
 				c.fail(mqerr.New(mqerr.Unavailable, "link: nothing came from the peer for %v", 2*c.o.KeepAlive))
 				return
-			default:
-				asked = true
-				c.mu.Lock()
-				c.out.ping = true
-				c.work.Signal()
-				c.mu.Unlock()
 			}
+			asked = !heard
+			c.signOfLife(asked)
 		}
 		timer.Reset(c.sleepUntil(look, now))
 	}
+}
+
+// signOfLife asks a silent peer for one, and gives one to a peer that sends much and hears nothing: its
+// ping would stand behind what it has sent.
+func (c *conn) signOfLife(ask bool) {
+	silent := !c.spoke.Swap(false)
+	give := c.fed.Swap(false) && silent
+	if !ask && !give {
+		return
+	}
+	c.mu.Lock()
+	c.out.ping = c.out.ping || ask
+	c.out.pong = c.out.pong || give
+	c.work.Signal()
+	c.mu.Unlock()
 }
 
 // sleepUntil completes what is overdue and says how long the keeper may sleep.

@@ -277,6 +277,61 @@ func TestInterleaving(t *testing.T) {
 	}
 }
 
+// A large message that is dropped before its first frame gives its credit back; one that has begun
+// does not.
+func TestDropped(t *testing.T) {
+	var o outbox
+	const credit = 100 << 20
+	o.credit, o.owedMin = [Classes]int64{credit, 0, 0}, [Classes]int64{1, 1, 1}
+	var all []*message
+	for range 10 {
+		m := &message{kind: kindRequest, class: Send}
+		m.init([][]byte{make([]byte, 1<<20)})
+		o.put(m)
+		all = append(all, m)
+	}
+	o.fill(nil, nil)
+	cost := charge(1 << 20)
+	require.Equal(t, credit-activeMax*cost, o.credit[Send])
+	require.True(t, all[3].started)
+	require.False(t, all[4].started)
+	o.drop(all[4])
+	require.Equal(t, credit-(activeMax-1)*cost, o.credit[Send])
+	o.drop(all[3])
+	require.Equal(t, credit-(activeMax-1)*cost, o.credit[Send])
+	require.Equal(t, 2*cost, o.waiting[Send])
+	o.drop(all[9])
+	o.drop(all[9])
+	require.Equal(t, cost, o.waiting[Send])
+}
+
+// Events get through while large and small messages fill every packet.
+func TestEventsAmongMessages(t *testing.T) {
+	var o outbox
+	o.credit, o.owedMin = [Classes]int64{1 << 40, 0, 1 << 40}, [Classes]int64{1, 1, 1}
+	put := func(n int) {
+		m := &message{kind: kindRequest}
+		m.init([][]byte{make([]byte, n)})
+		o.put(m)
+	}
+	for range 20 {
+		put(4 << 20)
+	}
+	for range 1000 {
+		put(5000)
+	}
+	o.event = true
+	events := 0
+	for range 2 {
+		packet := o.fill(nil, func(dst []byte, limit int) ([]byte, bool) {
+			events++
+			return append(dst, make([]byte, limit)...), false
+		})
+		require.LessOrEqual(t, len(packet), PacketMax)
+	}
+	require.Equal(t, 1, events)
+}
+
 // Many requests that wait share packets.
 func TestCoalescing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -348,10 +403,15 @@ func TestDeadlines(t *testing.T) {
 		require.Equal(t, int64(3), n.Expired.Load())
 		require.Equal(t, int64(2), n.Late.Load())
 		require.Empty(t, slow.late[0])
+		start = time.Now()
+		soon := in(300*time.Millisecond, Control)
+		require.Equal(t, mqerr.UnknownOutcome, soon.kind())
+		require.Equal(t, 300*time.Millisecond, time.Since(start), "the keeper was asleep")
+		h.requests()[3].Reply(nil, false, nil)
 		next := in(time.Hour, Send)
 		synctest.Wait()
-		require.Len(t, h.requests(), 4)
-		h.requests()[3].Reply(nil, false, nil)
+		require.Len(t, h.requests(), 5)
+		h.requests()[4].Reply(nil, false, nil)
 		<-next.done
 		require.NoError(t, next.err)
 		stop(c, s)
@@ -609,6 +669,57 @@ func TestDrain(t *testing.T) {
 		c.Wait()
 		require.True(t, mqerr.Is(s.Err(), mqerr.Draining))
 	})
+}
+
+// A request that crosses the word of the draining is refused, not broken off.
+func TestDrainCrossed(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := &handler{hold: all}
+		near, far := Pipe()
+		gate := make(chan struct{}, 1)
+		gate <- struct{}{} // for the windows
+		s := NewServer(far, h, Options{})
+		c := NewClient(&slowPipe{Transport: near, gate: gate}, ClientOptions{})
+		atEnd(t, c, s)
+		synctest.Wait()
+		s.Drain()
+		synctest.Wait()
+		k := newCall(t, Send, []byte("x"))
+		c.Start(&k.Call)
+		synctest.Wait()
+		close(gate)
+		require.Equal(t, mqerr.Draining, k.kind())
+		require.Empty(t, h.requests())
+		c.Wait()
+	})
+}
+
+// A peer that sends a lot and hears little is told that it is heard.
+func TestKeepAliveUnderLoad(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := &handler{hold: all}
+		near, far := Pipe()
+		s := NewServer(far, h, Options{})
+		c := NewClient(lagging{near}, ClientOptions{})
+		atEnd(t, c, s)
+		time.Sleep(3 * time.Second)
+		k := newCall(t, Pop, []byte("x"))
+		c.Start(&k.Call)
+		synctest.Wait()
+		h.requests()[0].Reply([][]byte{make([]byte, 10<<20)}, false, nil)
+		<-k.done
+		require.NoError(t, k.err)
+		require.Len(t, k.body, 10<<20)
+	})
+}
+
+// lagging is a transport on which a packet takes two seconds.
+type lagging struct{ Transport }
+
+func (l lagging) Recv() ([]byte, error) {
+	packet, err := l.Transport.Recv()
+	time.Sleep(2 * time.Second)
+	return packet, err
 }
 
 // Events pass, also when there are more than one frame holds, and while a class is stuck.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/perigee-mq/perigee/internal/brokerapi"
 	"github.com/perigee-mq/perigee/internal/mqerr"
+	"github.com/perigee-mq/perigee/internal/vfs/memfs"
 )
 
 func TestSendReceiveAck(t *testing.T) {
@@ -131,6 +132,27 @@ func TestTagsAreFilteredAndSkipped(t *testing.T) {
 	require.False(t, more)
 	require.ElementsMatch(t, []string{"blue", "green", "blue"}, bodies(ms))
 	require.Empty(t, b.mustPop(topicSync, groupA), "what the filter let pass is done for the group")
+}
+
+// TestFilterChangesWhileMessagesAreOut: what came back and no longer matches is done, too.
+func TestFilterChangesWhileMessagesAreOut(t *testing.T) {
+	b := newBench(t, Options{})
+	b.mustOpen()
+	b.define()
+	b.mustSend(topicSync, "untagged one", "untagged two")
+	require.Len(t, b.mustPop(topicSync, groupA), 2)
+	b.clock.advance(time.Minute)
+	want := brokerapi.Filter{Kind: brokerapi.FilterTags, Tags: []string{"blue"}}
+	ms, more, err := b.pop(brokerapi.PopRequest{Topic: brokerapi.TopicID(topicSync), Group: brokerapi.GroupID(groupA), Filter: want})
+	require.NoError(t, err)
+	require.Empty(t, ms)
+	require.False(t, more, "nothing is left to be looked at")
+	b.clock.advance(time.Minute)
+	require.Empty(t, b.mustPop(topicSync, groupA))
+	before := b.views()
+	b.kill()
+	b.fs.(*memfs.FS).Restart()
+	require.Equal(t, before, b.replayed())
 }
 
 func TestAttemptIDRepeatsTheLease(t *testing.T) {

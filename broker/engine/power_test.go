@@ -250,7 +250,9 @@ func (c *chaos) reopen(fs *memfs.FS) *memfs.FS {
 		fs.CutPower(1 + c.rng.IntN(12))
 		if err := c.b.open(); err == nil {
 			fs.CutPower(0)
-			return fs
+			if fs.SyncDir("data") == nil {
+				return fs
+			} // else the power went when the engine was open already
 		}
 		if c.b.engine != nil {
 			c.b.kill()

@@ -120,16 +120,30 @@ func (s *scan) entry(off record.QueueOffset) (*queue.Entry, bool) {
 
 func (s *scan) skipped() bool { return len(s.sections) > 0 && len(s.got) == 0 }
 
-// skip records what the filter let pass when there is no lease to say it in.
+// skip records what the filter let pass when there is no lease to say it in: new messages as ranges,
+// those that came back one by one.
 func (s *scan) skip() {
+	var back []record.PopSection
 	for _, sec := range s.sections {
-		for from := 0; from < len(sec.Items); {
-			to := from + 1
-			for to < len(sec.Items) && sec.Items[to].Offset == sec.Items[to-1].Offset+1 {
-				to++
-			}
-			s.w.skip(&record.Skip{Topic: s.t.def.ID, Group: s.g.ID, Queue: sec.Queue, From: sec.Items[from].Offset, To: sec.Items[to-1].Offset + 1})
-			from = to
+		next := s.w.views.pop.Stats(pop.Key{Group: s.g.ID, Topic: s.t.def.ID, Queue: sec.Queue}).Next
+		fresh := slices.IndexFunc(sec.Items, func(it record.PopItem) bool { return it.Offset >= next })
+		if fresh < 0 {
+			fresh = len(sec.Items)
+		}
+		if fresh > 0 {
+			back = append(back, record.PopSection{Queue: sec.Queue, Items: sec.Items[:fresh]})
+		}
+		if fresh < len(sec.Items) { // new messages are looked at without gaps
+			s.w.skip(&record.Skip{
+				Topic: s.t.def.ID, Group: s.g.ID, Queue: sec.Queue, From: sec.Items[fresh].Offset, To: sec.Items[len(sec.Items)-1].Offset + 1,
+			})
+		}
+	}
+	if len(back) > 0 {
+		ck := record.PopCk{Topic: s.t.def.ID, Group: s.g.ID, Until: s.w.lease, Sections: back}
+		pos := s.w.put(record.TypePopCk, record.PopCkSize(&ck), 0, func(body []byte) { record.PutPopCk(body, &ck) })
+		if err := s.w.views.pop.ApplyLease(pos, &ck); err != nil {
+			s.w.broken(err)
 		}
 	}
 }

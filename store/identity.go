@@ -7,10 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path/filepath"
 
 	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/internal/vfs"
-	"github.com/perigee-mq/perigee/store/record"
 )
 
 // FormatVersion is the version of the directory's layout.
@@ -40,23 +40,43 @@ type Identity struct {
 	Replica   uint32 `json:"replica"`    // 0 before
 }
 
-// readIdentity reads the identity of a directory, or makes one for a new directory.
-func readIdentity(f vfs.FS, path string) (Identity, error) {
-	var id Identity
+// readIdentity reads the identity of a directory, or makes one for a new directory. A directory with a
+// log and without an identity is nobody's: it is refused.
+func readIdentity(f vfs.FS, dir string) (Identity, error) {
+	path := filepath.Join(dir, identityName)
 	b, err := vfs.ReadFile(f, path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		id.Format = FormatVersion
-		rand.Read(id.UUID[:]) // never fails, see crypto/rand
-		return id, id.write(f, path)
-	case err != nil:
+	if errors.Is(err, fs.ErrNotExist) {
+		return newIdentity(f, dir)
+	}
+	if err != nil {
+		return Identity{}, err
+	}
+	return decodeIdentity(b, path)
+}
+
+func newIdentity(f vfs.FS, dir string) (Identity, error) {
+	id := Identity{Format: FormatVersion}
+	names, err := f.List(filepath.Join(dir, LogDir))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return id, err
 	}
-	if err := json.Unmarshal(b, &id); err != nil {
-		return id, mqerr.New(mqerr.Corrupt, "%s is damaged (%v): restore it from a backup, or start on a new directory", path, err)
+	if len(names) > 0 {
+		return id, mqerr.New(mqerr.Corrupt, "%s holds a log but no %s, so it is not known whose it is: bring that file back from a copy, or start on an empty directory", dir, identityName)
 	}
-	if id.Format != FormatVersion {
-		return id, mqerr.New(mqerr.Unsupported, "%s has format %d, this release knows format %d: start the release of perigee that wrote it", path, id.Format, FormatVersion)
+	rand.Read(id.UUID[:]) // never fails, see crypto/rand
+	return id, id.write(f, filepath.Join(dir, identityName))
+}
+
+func decodeIdentity(b []byte, path string) (Identity, error) {
+	var id Identity
+	if err := json.Unmarshal(b, &id); err != nil {
+		return id, mqerr.New(mqerr.Corrupt, "%s is damaged (%w): bring it back from a copy, or start on an empty directory", path, err)
+	}
+	switch {
+	case id.Format > FormatVersion:
+		return id, mqerr.New(mqerr.Unsupported, "%s has format %d, this release knows up to %d: start the release of perigee that wrote it, or a later one", path, id.Format, FormatVersion)
+	case id.Format < 1 || id.UUID == UUID{}:
+		return id, mqerr.New(mqerr.Corrupt, "%s has format %d and identity %x: bring it back from a copy, or start on an empty directory", path, id.Format, id.UUID)
 	}
 	return id, nil
 }
@@ -99,43 +119,3 @@ func (id Identity) fits(dir, clusterID, shard string, replica uint32) error {
 	}
 	return nil
 }
-
-// promise is what a replica must not forget: the highest epoch that it has seen, and its last
-// incarnation.
-type promise struct {
-	Epoch       record.Epoch `json:"epoch"`
-	Incarnation uint64       `json:"incarnation"`
-}
-
-func readPromise(f vfs.FS, path string) (promise, error) {
-	var p promise
-	b, err := vfs.ReadFile(f, path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return p, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(b, &p)
-	}
-	if err != nil {
-		return p, mqerr.New(mqerr.Corrupt, "%s is damaged (%w): restore it from a backup; without it this replica may serve an epoch that is over", path, err)
-	}
-	return p, nil
-}
-
-// Promise makes durable that this replica has seen an epoch and runs as an incarnation. Both only
-// grow.
-func (s *Store) Promise(epoch record.Epoch, incarnation uint64) error {
-	p := promise{Epoch: max(epoch, s.promise.Epoch), Incarnation: max(incarnation, s.promise.Incarnation)}
-	b, err := json.Marshal(p)
-	if err != nil {
-		return err
-	}
-	if err := vfs.ReplaceFile(s.o.FS, s.path(promiseName), append(b, '\n')); err != nil {
-		return err
-	}
-	s.promise = p
-	return nil
-}
-
-// Promised returns the highest epoch that this replica has seen and its last incarnation, 0 for none.
-func (s *Store) Promised() (record.Epoch, uint64) { return s.promise.Epoch, s.promise.Incarnation }

@@ -14,12 +14,12 @@ import (
 type Marker struct {
 	Incarnation uint64     `json:"incarnation"`
 	End         record.Pos `json:"end"`
-	Last        record.Pos `json:"last"` // position of the newest record, -1 for none
+	Last        record.Pos `json:"last"` // position of the newest record, -1 if the run that stopped knew of none
 	CRC         uint32     `json:"crc"`  // its checksum
 }
 
-// takeMarker reads the marker of a clean stop and removes it durably, before anything is appended:
-// it must not vouch for a later end. A damaged one counts as none.
+// takeMarker reads the marker of a clean stop and removes it durably, before anything is appended: it
+// must not vouch for a later end. A damaged one counts as none.
 func takeMarker(f vfs.FS, dir string) (*Marker, error) {
 	path := filepath.Join(dir, cleanName)
 	b, err := vfs.ReadFile(f, path)
@@ -35,11 +35,15 @@ func takeMarker(f vfs.FS, dir string) (*Marker, error) {
 	if err := f.SyncDir(dir); err != nil {
 		return nil, err
 	}
-	m := new(Marker)
-	if json.Unmarshal(b, m) != nil {
-		return nil, nil
+	return decodeMarker(b), nil
+}
+
+func decodeMarker(b []byte) *Marker {
+	m := &Marker{Last: -1}
+	if json.Unmarshal(b, m) != nil || m.Last >= m.End {
+		return nil
 	}
-	return m, nil
+	return m
 }
 
 func (m Marker) write(f vfs.FS, path string) error {
@@ -50,8 +54,20 @@ func (m Marker) write(f vfs.FS, path string) error {
 	return vfs.ReplaceFile(f, path, append(b, '\n'))
 }
 
-// Clean reports whether the last run stopped cleanly and the log ends where it did then. Ask after
-// Recover.
+// Clean reports whether the last run stopped cleanly and the log is as it was then: it ends at the same
+// position, with the same record. Ask after Recover and before anything is appended.
 func (s *Store) Clean() bool {
-	return s.clean != nil && s.clean.End == s.log.Written()
+	m := s.clean
+	if m == nil || m.End != s.log.Written() {
+		return false
+	}
+	if m.Last < 0 {
+		return true
+	}
+	r, ref, err := s.log.Read(m.Last, uint32(m.End-m.Last))
+	if err != nil {
+		return false
+	}
+	defer ref.Release()
+	return r.CRC == m.CRC
 }

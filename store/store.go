@@ -4,6 +4,7 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -33,13 +34,13 @@ type Options struct {
 
 // Names in the directory.
 const (
-	lockName       = "LOCK"
-	identityName   = "identity.json"
-	promiseName    = "promise.json"
-	cleanName      = "clean.json"
-	logDir         = "log"
-	queueDir       = "queue"
-	checkpointsDir = "checkpoint"
+	LockName      = "LOCK"
+	identityName  = "identity.json"
+	promiseName   = "promise.json"
+	cleanName     = "clean.json"
+	LogDir        = "log"
+	QueueDir      = "queue"
+	CheckpointDir = "checkpoint"
 )
 
 // Store is an open directory. It has no goroutines of its own.
@@ -67,7 +68,7 @@ func Open(o Options) (*Store, error) {
 	if err := o.FS.MkdirAll(o.Dir); err != nil {
 		return nil, fmt.Errorf("data directory %s: %w", o.Dir, err)
 	}
-	lock, err := o.FS.Lock(filepath.Join(o.Dir, lockName))
+	lock, err := o.FS.Lock(filepath.Join(o.Dir, LockName))
 	if err != nil {
 		return nil, fmt.Errorf("data directory %s: %w", o.Dir, err)
 	}
@@ -78,34 +79,49 @@ func Open(o Options) (*Store, error) {
 	return s, nil
 }
 
+// open opens the parts. What a crash in here leaves is opened the same way again; the clean marker goes
+// last, so that a start which is refused does not cost it.
 func (s *Store) open() (err error) {
-	if s.identity, err = readIdentity(s.o.FS, s.path(identityName)); err != nil {
+	if s.identity, err = readIdentity(s.o.FS, s.o.Dir); err != nil {
 		return err
 	}
 	if s.promise, err = readPromise(s.o.FS, s.path(promiseName)); err != nil {
 		return err
 	}
-	if s.clean, err = takeMarker(s.o.FS, s.o.Dir); err != nil {
-		return err
-	}
-	for _, dir := range []string{logDir, queueDir, checkpointsDir} {
+	for _, dir := range []string{LogDir, QueueDir, CheckpointDir} {
 		if err := s.o.FS.MkdirAll(s.path(dir)); err != nil {
 			return err
 		}
 	}
-	s.log, err = commitlog.Open(commitlog.Options{FS: s.o.FS, Dir: s.path(logDir), SegmentBytes: s.o.SegmentBytes, Log: s.o.Log, Events: s.o.LogEvents})
+	s.log, err = commitlog.Open(commitlog.Options{FS: s.o.FS, Dir: s.path(LogDir), SegmentBytes: s.o.SegmentBytes, Log: s.o.Log, Events: s.o.LogEvents})
 	if err != nil {
 		return err
 	}
-	if s.queues, err = queue.Open(queue.Options{FS: s.o.FS, Dir: s.path(queueDir), Log: s.o.Log}); err != nil {
+	if s.queues, err = queue.Open(queue.Options{FS: s.o.FS, Dir: s.path(QueueDir), Log: s.o.Log}); err != nil {
 		return err
 	}
-	var damaged []checkpoint.Damaged
-	s.checkpoint, damaged, err = checkpoint.Load(s.o.FS, s.path(checkpointsDir))
-	for _, d := range damaged {
-		s.o.Log.Warn("damaged checkpoint left aside: recovery reads more of the log", "file", d.Name, "error", d.Err.Error())
+	if err := s.loadCheckpoint(); err != nil {
+		return err
 	}
+	s.clean, err = takeMarker(s.o.FS, s.o.Dir)
 	return err
+}
+
+// loadCheckpoint sets damaged files aside, so that they are neither met again nor kept instead of good ones.
+func (s *Store) loadCheckpoint() error {
+	found, damaged, err := checkpoint.Load(s.o.FS, s.path(CheckpointDir))
+	if err != nil {
+		return err
+	}
+	for _, d := range damaged {
+		s.o.Log.LogAttrs(context.Background(), slog.LevelWarn, "checkpoint is damaged and was set aside: this start reads more of the log",
+			slog.String("file", d.Name), slog.String("error", d.Err.Error()))
+		if err := checkpoint.SetAside(s.o.FS, s.path(CheckpointDir), d.Name); err != nil {
+			return err
+		}
+	}
+	s.checkpoint = found
+	return nil
 }
 
 func (s *Store) path(name string) string { return filepath.Join(s.o.Dir, name) }
@@ -119,35 +135,55 @@ func (s *Store) Queues() *queue.Store { return s.queues }
 // Checkpoint is the newest whole checkpoint as of Open, nil if there is none.
 func (s *Store) Checkpoint() *checkpoint.Checkpoint { return s.checkpoint }
 
-// SaveCheckpoint makes the state of the views at pos durable: the queues' extents first, then the
-// file. The log must be durable up to pos. It may run beside appends, one at a time.
+// SaveCheckpoint makes the state of the views at pos durable: first the log up to there, because a
+// checkpoint must not know more than the log, then the queues' extents, then the file. It may run beside
+// appends, one at a time.
 func (s *Store) SaveCheckpoint(pos record.Pos, sections []checkpoint.Section) error {
+	if s.log.Durable() < pos {
+		if err := s.log.Sync(); err != nil {
+			return err
+		}
+	}
 	if err := s.queues.Sync(); err != nil {
 		return err
 	}
-	if err := checkpoint.Save(s.o.FS, s.path(checkpointsDir), checkpoint.Checkpoint{Pos: pos, Sections: sections}); err != nil {
+	if err := checkpoint.Save(s.o.FS, s.path(CheckpointDir), checkpoint.Checkpoint{Pos: pos, Sections: sections}); err != nil {
 		return err
 	}
 	return s.queues.Saved()
 }
 
-// Forget empties the queues for a rebuild from the log.
+// Forget gives up every checkpoint and empties the queues, for a rebuild of all views from the log. The
+// newest checkpoint is kept under another name for people to look at.
 func (s *Store) Forget() error {
-	if err := checkpoint.Forget(s.o.FS, s.path(checkpointsDir)); err != nil {
+	if err := s.Distrust(); err != nil {
 		return err
 	}
+	s.checkpoint = nil
 	s.queues.Reset()
 	return nil
 }
 
-// CloseClean closes the store after a last checkpoint and leaves the mark that lets the next start
-// trust the log's end. Nothing may be appended any more.
+// Distrust gives up every checkpoint and leaves the views as they are: the next start rebuilds them from
+// the log. It is for a view that is found to be damaged while it is in use.
+func (s *Store) Distrust() error {
+	if err := checkpoint.Forget(s.o.FS, s.path(CheckpointDir)); err != nil {
+		return fmt.Errorf("give up the checkpoints in %s: %w", s.path(CheckpointDir), err)
+	}
+	return nil
+}
+
+// Usage tells how full the file system is that holds the directory.
+func (s *Store) Usage() (vfs.Usage, error) { return s.o.FS.Usage(s.o.Dir) }
+
+// CloseClean closes the store after a last checkpoint and leaves the marker that vouches for the log's
+// end. Nothing may be appended any more.
 func (s *Store) CloseClean(incarnation uint64) error {
 	if err := s.log.Sync(); err != nil {
 		return errors.Join(err, s.Close())
 	}
 	last := s.log.Last()
-	m := Marker{Incarnation: incarnation, End: s.log.Written(), Last: last.Pos, CRC: last.CRC}
+	m := Marker{Incarnation: incarnation, End: s.log.Durable(), Last: last.Pos, CRC: last.CRC}
 	return errors.Join(m.write(s.o.FS, s.path(cleanName)), s.Close())
 }
 

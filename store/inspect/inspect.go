@@ -1,0 +1,126 @@
+// Package inspect reads the directory of a stopped broker without changing it: dump the log, list a
+// queue, check everything and say where something is wrong. It writes to an io.Writer and knows
+// nothing of command lines.
+package inspect
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path/filepath"
+
+	"github.com/perigee-mq/perigee/internal/mqerr"
+	"github.com/perigee-mq/perigee/internal/vfs"
+	"github.com/perigee-mq/perigee/store"
+	"github.com/perigee-mq/perigee/store/checkpoint"
+	"github.com/perigee-mq/perigee/store/commitlog"
+	"github.com/perigee-mq/perigee/store/queue"
+	"github.com/perigee-mq/perigee/store/record"
+)
+
+// Dir is an open directory. While it is open no broker can start on it.
+type Dir struct {
+	fs   vfs.FS
+	path string
+	lock io.Closer
+	log  *commitlog.Log
+}
+
+// nested is where `perigee dev` keeps its broker's directory.
+const nested = "broker"
+
+// Open opens a broker's directory, or that of a whole dev process. One that a process has is refused.
+func Open(f vfs.FS, path string) (*Dir, error) {
+	root, err := find(f, path)
+	if err != nil {
+		return nil, err
+	}
+	lock, err := f.Lock(filepath.Join(root, store.LockName))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", root, err)
+	}
+	d := &Dir{fs: f, path: root, lock: lock}
+	d.log, err = commitlog.Open(commitlog.Options{FS: f, Dir: filepath.Join(root, store.LogDir), ReadOnly: true})
+	if err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	return d, nil
+}
+
+// find returns the directory that holds a log.
+func find(f vfs.FS, path string) (string, error) {
+	for _, p := range []string{path, filepath.Join(path, nested)} {
+		info, err := f.Stat(filepath.Join(p, store.LogDir))
+		if err == nil && info.Dir {
+			return p, nil
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return "", err
+		}
+	}
+	return "", mqerr.New(mqerr.NotFound, "%s is no data directory of a broker: there is no %s in it", path, store.LogDir)
+}
+
+// Path is the broker's directory.
+func (d *Dir) Path() string { return d.path }
+
+// Close lets go of the directory.
+func (d *Dir) Close() error { return errors.Join(d.log.Close(), d.lock.Close()) }
+
+// Tail says where the log ends.
+type Tail struct {
+	End     record.Pos
+	Records int64
+	// Damage is why the reading ended before what was once durable; nil if the log is whole.
+	Damage error
+	// Torn is what stood at the end instead of a record; a crash leaves such, and the next start cuts it.
+	Torn error
+}
+
+// scan reads all records from a position on and tells how it ended.
+func (d *Dir) scan(from record.Pos, fn func(record.Record) error) (Tail, error) {
+	promised, err := d.log.Promised()
+	if err != nil {
+		return Tail{}, err
+	}
+	t := Tail{End: from}
+	stopped := false
+	err = d.log.Scan(from, func(r record.Record) error {
+		t.End, t.Records = r.End(), t.Records+1
+		err := fn(r)
+		stopped = err != nil
+		return err
+	})
+	switch {
+	case err == nil && t.End < promised:
+		t.Damage = mqerr.New(mqerr.Corrupt, "the log ends at %d, but was durable up to %d", t.End, promised)
+	case err == nil || stopped:
+	case t.End < promised:
+		t.Damage, err = err, nil
+	default:
+		t.Torn, err = err, nil
+	}
+	return t, err
+}
+
+// checkpoints returns the newest whole checkpoint and the damaged ones.
+func (d *Dir) checkpoints() (*checkpoint.Checkpoint, []checkpoint.Damaged, error) {
+	return checkpoint.Load(d.fs, filepath.Join(d.path, store.CheckpointDir))
+}
+
+// queues opens the consume queues as a checkpoint has them.
+func (d *Dir) queues(c *checkpoint.Checkpoint) (*queue.Store, error) {
+	q, err := queue.Open(queue.Options{FS: d.fs, Dir: filepath.Join(d.path, store.QueueDir), ReadOnly: true})
+	if err != nil {
+		return nil, err
+	}
+	data, err := c.Section(queue.Section)
+	if err == nil {
+		err = q.Decode(data)
+	}
+	if err != nil {
+		return nil, errors.Join(err, q.Close())
+	}
+	return q, nil
+}

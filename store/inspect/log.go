@@ -1,0 +1,163 @@
+package inspect
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/perigee-mq/perigee/store/record"
+)
+
+// Filter chooses records. Zero fields choose all.
+type Filter struct {
+	From  record.Pos  // the first position to look at
+	To    record.Pos  // the first position to leave out, 0 for none
+	Type  record.Type // 0: all
+	Topic record.TopicID
+	Limit int // records to write, 0 for no bound
+}
+
+// Line is one record as the dump shows it.
+type Line struct {
+	Pos   int64  `json:"pos"`
+	Size  uint32 `json:"size"`
+	Type  string `json:"type"`
+	Epoch uint64 `json:"epoch"`
+	Time  string `json:"time"`
+	// Detail holds the fields of the type; spans of messages as lengths.
+	Detail any `json:"detail,omitempty"`
+	topic  record.TopicID
+}
+
+var errEnough = errors.New("enough")
+
+// Log writes the chosen records, as a line of text or of JSON each, and tells how the log ended.
+func (d *Dir) Log(w io.Writer, f Filter, asJSON bool) (Tail, error) {
+	n := 0
+	out := json.NewEncoder(w)
+	t, err := d.scan(d.log.First(), func(r record.Record) error {
+		if f.To > 0 && r.Pos >= f.To || f.Limit > 0 && n >= f.Limit {
+			return errEnough
+		}
+		if r.Pos < f.From || f.Type != 0 && r.Type != f.Type {
+			return nil
+		}
+		l := lineOf(r)
+		if f.Topic != 0 && l.topic != f.Topic {
+			return nil
+		}
+		n++
+		if asJSON {
+			return out.Encode(l)
+		}
+		detail, err := json.Marshal(l.Detail)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(w, "%d %s size %d epoch %d %s %s\n", l.Pos, l.Type, l.Size, l.Epoch, l.Time, detail)
+		return err
+	})
+	if errors.Is(err, errEnough) {
+		err = nil
+	}
+	return t, err
+}
+
+// message is what the dump shows of a message.
+type message struct {
+	Topic     record.TopicID     `json:"topic"`
+	Queue     record.QueueID     `json:"queue"`
+	Offset    record.QueueOffset `json:"offset"`
+	MsgType   record.MsgType     `json:"message_type"`
+	ID        string             `json:"id"`
+	TagHash   uint64             `json:"tag_hash,omitempty"`
+	GroupHash uint64             `json:"group_hash,omitempty"`
+	DeliverAt int64              `json:"deliver_at,omitempty"`
+	User      int                `json:"user_bytes"`
+	Sys       int                `json:"sys_bytes"`
+	Body      int                `json:"body_bytes"`
+}
+
+// lineOf decodes a record for people. A body that cannot be decoded is shown as its error.
+func lineOf(r record.Record) Line {
+	l := Line{Pos: int64(r.Pos), Size: r.Size, Type: r.Type.String(), Epoch: uint64(r.Epoch), Time: time.UnixMilli(r.Time).UTC().Format("2006-01-02T15:04:05.000Z")}
+	detail, topic, err := detailOf(r)
+	l.Detail, l.topic = detail, topic
+	if err != nil {
+		l.Detail = map[string]string{"undecodable": err.Error()}
+	}
+	return l
+}
+
+func detailOf(r record.Record) (any, record.TopicID, error) {
+	switch r.Type {
+	case record.TypeMsg:
+		m, err := record.DecodeMsg(r.Body)
+		return message{
+			Topic: m.Topic, Queue: m.Queue, Offset: m.Offset, MsgType: m.Type, ID: string(m.ID), TagHash: m.TagHash, GroupHash: m.GroupHash,
+			DeliverAt: m.DeliverAt, User: len(m.User), Sys: len(m.Sys), Body: len(m.Body),
+		}, m.Topic, err
+	case record.TypePopCk:
+		var c record.PopCk
+		err := record.DecodePopCk(r.Body, &c)
+		return lease{
+			Topic: c.Topic, Group: c.Group, Until: c.Until, Session: c.Session, Client: c.Client, ClientName: string(c.ClientName),
+			AttemptID: string(c.AttemptID), Sections: c.Sections,
+		}, c.Topic, err
+	case record.TypePopAck:
+		a, err := record.DecodePopAck(r.Body)
+		return a, 0, err
+	case record.TypePopChange:
+		c, err := record.DecodePopChange(r.Body)
+		return c, c.Topic, err
+	case record.TypeSkip:
+		s, err := record.DecodeSkip(r.Body)
+		return s, s.Topic, err
+	case record.TypeSessionEnd:
+		s, err := record.DecodeSessionEnd(r.Body)
+		return s, 0, err
+	case record.TypeMeta:
+		m, err := record.DecodeMeta(r.Body)
+		return meta{Kind: m.Kind, Version: m.Version, ID: m.ID, Deleted: m.Deleted, Name: string(m.Name), Value: json.RawMessage(valid(m.Value))}, 0, err
+	case record.TypeEpoch:
+		e, err := record.DecodeEpochStart(r.Body)
+		return epoch{Epoch: e.Epoch, Incarnation: e.Incarnation, Replica: fmt.Sprintf("%x", e.Replica)}, 0, err
+	}
+	return nil, 0, nil
+}
+
+// valid is a JSON value as it is, null for none.
+func valid(b []byte) []byte {
+	if json.Valid(b) {
+		return b
+	}
+	return []byte("null")
+}
+
+type lease struct {
+	Topic      record.TopicID      `json:"topic"`
+	Group      record.GroupID      `json:"group"`
+	Until      int64               `json:"until"`
+	Session    bool                `json:"session,omitempty"`
+	Client     record.ClientNum    `json:"client,omitempty"`
+	ClientName string              `json:"client_name,omitempty"`
+	AttemptID  string              `json:"attempt_id,omitempty"`
+	Sections   []record.PopSection `json:"sections"`
+}
+
+type meta struct {
+	Kind    record.MetaKind `json:"kind"`
+	Version uint64          `json:"version"`
+	ID      uint32          `json:"id"`
+	Deleted bool            `json:"deleted,omitempty"`
+	Name    string          `json:"name"`
+	Value   json.RawMessage `json:"value"`
+}
+
+type epoch struct {
+	Epoch       record.Epoch `json:"epoch"`
+	Incarnation uint64       `json:"incarnation"`
+	Replica     string       `json:"replica"`
+}

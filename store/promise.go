@@ -1,0 +1,58 @@
+package store
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+
+	"github.com/perigee-mq/perigee/internal/mqerr"
+	"github.com/perigee-mq/perigee/internal/vfs"
+	"github.com/perigee-mq/perigee/store/record"
+)
+
+// promise is what a replica must not forget: the highest epoch that it has seen, and its last
+// incarnation.
+type promise struct {
+	Epoch       record.Epoch `json:"epoch"`
+	Incarnation uint64       `json:"incarnation"`
+}
+
+func readPromise(f vfs.FS, path string) (promise, error) {
+	var p promise
+	b, err := vfs.ReadFile(f, path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return p, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(b, &p)
+	}
+	if err != nil {
+		return p, mqerr.New(mqerr.Corrupt, "%s is damaged (%w): restore it from a backup; without it this replica may serve an epoch that is over", path, err)
+	}
+	return p, nil
+}
+
+// Promise makes durable that this replica has seen an epoch and runs as an incarnation. One that is
+// lower than before is Fenced: it belongs to a past that is over.
+func (s *Store) Promise(epoch record.Epoch, incarnation uint64) error {
+	p := promise{Epoch: epoch, Incarnation: incarnation}
+	switch {
+	case p == s.promise:
+		return nil
+	case epoch < s.promise.Epoch || incarnation < s.promise.Incarnation:
+		return mqerr.New(mqerr.Fenced, "epoch %d and incarnation %d are over: %s has promised epoch %d and incarnation %d",
+			epoch, incarnation, s.o.Dir, s.promise.Epoch, s.promise.Incarnation)
+	}
+	b, err := json.Marshal(p)
+	if err != nil {
+		return err
+	}
+	if err := vfs.ReplaceFile(s.o.FS, s.path(promiseName), append(b, '\n')); err != nil {
+		return err
+	}
+	s.promise = p
+	return nil
+}
+
+// Promised returns the highest epoch that this replica has seen and its last incarnation, 0 for none.
+func (s *Store) Promised() (record.Epoch, uint64) { return s.promise.Epoch, s.promise.Incarnation }

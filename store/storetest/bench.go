@@ -1,0 +1,188 @@
+package storetest
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/perigee-mq/perigee/internal/vfs"
+	"github.com/perigee-mq/perigee/store"
+	"github.com/perigee-mq/perigee/store/checkpoint"
+	"github.com/perigee-mq/perigee/store/commitlog"
+	"github.com/perigee-mq/perigee/store/queue"
+	"github.com/perigee-mq/perigee/store/record"
+)
+
+// SegmentBytes is the size of a segment in tests.
+const SegmentBytes = 1 << 20
+
+// Bench owns a store as a broker does, with the consume queues as its only view. It is used by one
+// goroutine.
+type Bench struct {
+	Store *store.Store
+	// Replayed is how many records the start read from the log.
+	Replayed int64
+
+	t     testing.TB
+	batch *commitlog.Batch
+	epoch record.Epoch
+	now   int64
+}
+
+// Open opens and recovers a store and begins the next epoch.
+func Open(t testing.TB, fs vfs.FS, dir string) (*Bench, error) {
+	t.Helper()
+	s, err := store.Open(store.Options{FS: fs, Dir: dir, SegmentBytes: SegmentBytes})
+	if err != nil {
+		return nil, err
+	}
+	b := &Bench{Store: s, t: t, now: 1_700_000_000_000}
+	if err := b.recover(); err != nil {
+		require.NoError(t, s.Close())
+		return nil, err
+	}
+	b.batch = s.Log().NewBatch()
+	b.epoch++
+	start := record.EpochStart{Epoch: b.epoch, Incarnation: uint64(b.epoch)}
+	b.Write(record.TypeEpoch, record.EpochStartSize(&start), func(body []byte) { record.PutEpochStart(body, &start) })
+	return b, s.Log().Sync()
+}
+
+// MustOpen is Open where no error is expected.
+func MustOpen(t testing.TB, fs vfs.FS, dir string) *Bench {
+	t.Helper()
+	b, err := Open(t, fs, dir)
+	require.NoError(t, err)
+	return b
+}
+
+func (b *Bench) recover() error {
+	from := b.Store.Log().First()
+	if c := b.Store.Checkpoint(); c != nil && b.decode(c) == nil {
+		from = c.Pos
+	} else if err := b.Store.Forget(); err != nil {
+		return err
+	}
+	r, err := b.Store.Log().Recover(from, b.apply)
+	b.Replayed, b.epoch, b.now = r.Records, max(b.epoch, r.Epoch), max(b.now, r.Time)
+	return err
+}
+
+func (b *Bench) decode(c *checkpoint.Checkpoint) error {
+	base, err := c.Section("base")
+	if err != nil {
+		return err
+	}
+	b.epoch = record.Epoch(base[0])
+	dir, err := c.Section(queue.Section)
+	if err != nil {
+		return err
+	}
+	return b.Store.Queues().Decode(dir)
+}
+
+func (b *Bench) apply(r record.Record) error {
+	switch r.Type {
+	case record.TypeMsg:
+		m, err := record.DecodeMsg(r.Body)
+		if err != nil {
+			return err
+		}
+		return b.Store.Queues().Append(queue.Key{Topic: m.Topic, Queue: m.Queue}, m.Offset, EntryOf(&r.Header, &m))
+	case record.TypeMeta:
+		m, err := record.DecodeMeta(r.Body)
+		if err == nil && m.Kind == record.MetaTopic && m.Deleted {
+			b.Store.Queues().Drop(record.TopicID(m.ID))
+		}
+		return err
+	}
+	return nil
+}
+
+// Write appends one record, of which nothing is synced, and applies it.
+func (b *Bench) Write(t record.Type, size int, fill func(body []byte)) record.Record {
+	b.t.Helper()
+	b.now++
+	b.batch.Reset()
+	pos, body := b.batch.Begin(record.Header{Type: t, Epoch: b.epoch, Time: b.now}, size)
+	fill(body)
+	total := b.batch.Seal()
+	require.NoError(b.t, b.Store.Log().Write(b.batch))
+	r, ref, err := b.Store.Log().Read(pos, total)
+	require.NoError(b.t, err)
+	defer ref.Release()
+	require.NoError(b.t, b.apply(r))
+	return r
+}
+
+// Send appends the next n messages of a queue.
+func (b *Bench) Send(k queue.Key, n int) {
+	b.t.Helper()
+	for range n {
+		_, next := b.Store.Queues().Bounds(k)
+		m := Message(k, next)
+		b.Write(record.TypeMsg, record.MsgSize(&m), func(body []byte) { record.PutMsg(body, &m) })
+	}
+}
+
+// DeleteTopic appends the end of a topic.
+func (b *Bench) DeleteTopic(topic record.TopicID) {
+	b.t.Helper()
+	m := record.Meta{Kind: record.MetaTopic, Version: uint64(b.now), ID: uint32(topic), Deleted: true, Name: []byte("topic")}
+	b.Write(record.TypeMeta, record.MetaSize(&m), func(body []byte) { record.PutMeta(body, &m) })
+}
+
+// Sync makes everything written durable.
+func (b *Bench) Sync() {
+	b.t.Helper()
+	require.NoError(b.t, b.Store.Log().Sync())
+}
+
+// Checkpoint saves the views.
+func (b *Bench) Checkpoint() error {
+	b.t.Helper()
+	pos := b.Store.Log().Written()
+	dir, err := b.Store.Queues().Encode(nil)
+	if err != nil {
+		return err
+	}
+	return b.Store.SaveCheckpoint(pos, []checkpoint.Section{{Name: "base", Data: []byte{byte(b.epoch)}}, {Name: queue.Section, Data: dir}})
+}
+
+// Require reads all messages of a queue through its entries and compares them with the samples.
+func (b *Bench) Require(k queue.Key, n int) {
+	b.t.Helper()
+	lo, hi := b.Store.Queues().Bounds(k)
+	require.Equal(b.t, [2]int{0, n}, [2]int{int(lo), int(hi)}, "bounds of %v", k)
+	entries := make([]queue.Entry, n)
+	got, err := b.Store.Queues().Read(k, 0, entries)
+	require.NoError(b.t, err)
+	require.Equal(b.t, n, got)
+	for i, e := range entries {
+		b.requireMessage(e, Message(k, record.QueueOffset(i)))
+	}
+}
+
+func (b *Bench) requireMessage(e queue.Entry, want record.Msg) {
+	b.t.Helper()
+	r, ref, err := b.Store.Log().Read(e.Pos, e.Size)
+	require.NoError(b.t, err)
+	defer ref.Release()
+	m, err := record.DecodeMsg(r.Body)
+	require.NoError(b.t, err)
+	require.Equal(b.t, want, m)
+	require.Equal(b.t, EntryOf(&r.Header, &m), e)
+}
+
+// Close closes the store as after a crash of the process: nothing is synced or saved.
+func (b *Bench) Close() {
+	b.t.Helper()
+	require.NoError(b.t, b.Store.Close())
+}
+
+// CloseClean saves the views and closes with the marker of a clean stop.
+func (b *Bench) CloseClean() {
+	b.t.Helper()
+	require.NoError(b.t, b.Checkpoint())
+	require.NoError(b.t, b.Store.CloseClean(uint64(b.epoch)))
+}

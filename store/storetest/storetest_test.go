@@ -1,0 +1,5 @@
+package storetest
+
+import "testing"
+
+func TestSuite(t *testing.T) { Backends(t, Suite) }

@@ -207,7 +207,7 @@ func (b *Broker) serve(ctx context.Context, client *ctl.Client) error {
 		Shard: brokerapi.ShardID(b.term.ShardID), Epoch: brokerapi.Epoch(b.term.Epoch), Log: b.o.Log,
 	})
 	session := &ctl.Session{
-		Client: client, Shard: b.term.ShardID, Replica: b.o.ID, Term: b.term, Definer: b.engine, Defined: func() { close(b.ready) },
+		Client: client, Shard: b.term.ShardID, Replica: b.o.ID, Term: b.term, Release: b.o.Release, Definer: b.engine, Defined: func() { close(b.ready) },
 	}
 	g.Go(func() error { return session.Run(ctx) })
 	g.Go(func() error {

@@ -18,6 +18,7 @@ type Session struct {
 	Shard   uint32
 	Replica uint32
 	Term    Term
+	Release string // of this program
 	Definer Definer
 	// Defined is called once, when the first whole set of definitions is logged. May be nil.
 	Defined func()
@@ -69,7 +70,7 @@ func (s *Session) once(ctx context.Context) error {
 		}
 		return err
 	}
-	if err := s.beat(st, 0, false); err != nil {
+	if err := s.hello(st); err != nil {
 		return finish(rpc.FromStatus(err))
 	}
 	tick := time.NewTicker(heartbeat)
@@ -90,14 +91,33 @@ func (s *Session) once(ctx context.Context) error {
 		}
 		if resigning {
 			_ = st.CloseSend()
-			select {
-			case <-ended:
-			case <-time.After(time.Second):
-				return finish(nil)
-			}
-			return nil
+			return goodbye(ended, finish)
 		}
 	}
+}
+
+// goodbyeTimeout is how long a broker that stops waits for the controller to take note.
+const goodbyeTimeout = time.Second
+
+// goodbye waits for the end of a stream that was closed; how it ends matters to nobody any more.
+func goodbye(ended <-chan error, finish func(error) error) error {
+	timer := time.NewTimer(goodbyeTimeout)
+	defer timer.Stop()
+	select {
+	case err := <-ended:
+		_ = err
+	case <-timer.C:
+		_ = finish(nil)
+	}
+	return nil
+}
+
+// hello is the first heartbeat of a stream.
+func (s *Session) hello(st stream) error {
+	return st.Send(&controllerv1.BrokerHeartbeat{
+		Hello: &controllerv1.Hello{Version: ProtocolVersion, Release: s.Release, ClusterId: s.Term.ClusterID},
+		Shard: s.Shard, ReplicaId: s.Replica, Incarnation: s.Term.Incarnation, Epoch: s.Term.Epoch,
+	})
 }
 
 func (s *Session) beat(st stream, version uint64, resigning bool) error {

@@ -117,6 +117,6 @@ func (w *writer) flushAcks() {
 		s := &rec.Sections[len(rec.Sections)-1]
 		s.Offsets = offsets[i-len(s.Offsets) : i+1]
 	}
-	w.put(record.TypePopAck, record.PopAckSize(&rec), 0, func(body []byte) { record.PutPopAck(body, &rec) })
+	w.put(record.TypePopAck, record.PopAckSize(&rec), func(body []byte) { record.PutPopAck(body, &rec) })
 	w.acks.list = list[:0]
 }

@@ -50,7 +50,7 @@ func (o *changeOp) run(w *writer) {
 	if len(rec.Changes) == 0 {
 		return
 	}
-	w.put(record.TypePopChange, record.PopChangeSize(&rec), 0, func(body []byte) { record.PutPopChange(body, &rec) })
+	w.put(record.TypePopChange, record.PopChangeSize(&rec), func(body []byte) { record.PutPopChange(body, &rec) })
 	if err := w.views.pop.ApplyChange(&rec); err != nil {
 		w.broken(err)
 	}

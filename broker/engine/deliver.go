@@ -28,13 +28,11 @@ func (o *popOp) finish(w *writer, err error) {
 	e := w.e
 	for i := range o.got {
 		if !e.log.Hot(o.got[i].pos) {
-			e.reads.Add(1)
-			go func() {
-				defer e.reads.Done()
+			e.reads.Go(func() {
 				e.cold <- struct{}{}
 				defer func() { <-e.cold }()
 				o.deliver(e)
-			}()
+			})
 			return
 		}
 	}

@@ -312,8 +312,12 @@ func TestBadRequestsAreRefused(t *testing.T) {
 	b.mustSend(topicSync, "one")
 	ms := b.mustPop(topicSync, groupA)
 	for _, h := range []brokerapi.Handle{
-		{Queue: -1}, {Queue: 99}, {Queue: ms[0].Queue, Offset: -1, Lease: ms[0].Lease}, {Queue: ms[0].Queue, Offset: 1 << 40, Lease: ms[0].Lease},
-		{Queue: ms[0].Queue, Offset: ms[0].Offset, Lease: ms[0].Lease + 8}, {Queue: ms[0].Queue, Offset: ms[0].Offset},
+		{Queue: -1},
+		{Queue: 99},
+		{Queue: ms[0].Queue, Offset: -1, Lease: ms[0].Lease},
+		{Queue: ms[0].Queue, Offset: 1 << 40, Lease: ms[0].Lease},
+		{Queue: ms[0].Queue, Offset: ms[0].Offset, Lease: ms[0].Lease + 8},
+		{Queue: ms[0].Queue, Offset: ms[0].Offset},
 	} {
 		r, err := wait(t, func(done func(*brokerapi.AckReply, error)) {
 			b.proxy.Ack(&brokerapi.AckRequest{Topic: brokerapi.TopicID(topicSync), Group: brokerapi.GroupID(groupA), Handles: []brokerapi.Handle{h}}, done)

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	"crypto/md5"
 	"fmt"
 	"sync"
@@ -132,15 +131,6 @@ func definitions() *Definitions {
 		},
 		Full: true, Version: 4,
 	}
-}
-
-// stop closes the engine as SIGTERM does.
-func (b *bench) stop() {
-	b.t.Helper()
-	_, err := b.engine.Close(context.Background())
-	require.NoError(b.t, err)
-	require.NoError(b.t, b.store.CloseClean(uint64(b.epoch)))
-	b.engine = nil
 }
 
 // kill ends the engine without saving anything: goroutines end, files stay as they are.

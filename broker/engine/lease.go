@@ -83,7 +83,7 @@ func (o *popOp) lease(w *writer, t *topicState, g *group.Definition, client reco
 	if !known && o.req.Client != "" {
 		ck.Client, ck.ClientName = w.views.pop.NewClientNum(), []byte(o.req.Client)
 	}
-	pos := w.put(record.TypePopCk, record.PopCkSize(&ck), 0, func(body []byte) { record.PutPopCk(body, &ck) })
+	pos := w.put(record.TypePopCk, record.PopCkSize(&ck), func(body []byte) { record.PutPopCk(body, &ck) })
 	if err := w.views.pop.ApplyLease(pos, &ck); err != nil {
 		w.broken(err)
 	}

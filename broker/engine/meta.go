@@ -75,7 +75,7 @@ func (w *writer) define(defs *Definitions) error {
 // deletion of what they are about.
 func (w *writer) meta(m *record.Meta) {
 	w.flushAcks()
-	pos := w.put(record.TypeMeta, record.MetaSize(m), 0, func(body []byte) { record.PutMeta(body, m) })
+	pos := w.put(record.TypeMeta, record.MetaSize(m), func(body []byte) { record.PutMeta(body, m) })
 	if err := w.views.applyMeta(pos, m); err != nil {
 		w.broken(err)
 	}

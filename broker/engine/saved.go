@@ -78,7 +78,6 @@ func (w *writer) save(done func(error)) {
 type closeOp struct {
 	waiter
 	done func(record.Pos, error)
-	pos  record.Pos
 }
 
 func (o *closeOp) bytes() int { return 64 }

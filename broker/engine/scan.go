@@ -141,7 +141,7 @@ func (s *scan) skip() {
 	}
 	if len(back) > 0 {
 		ck := record.PopCk{Topic: s.t.def.ID, Group: s.g.ID, Until: s.w.lease, Sections: back}
-		pos := s.w.put(record.TypePopCk, record.PopCkSize(&ck), 0, func(body []byte) { record.PutPopCk(body, &ck) })
+		pos := s.w.put(record.TypePopCk, record.PopCkSize(&ck), func(body []byte) { record.PutPopCk(body, &ck) })
 		if err := s.w.views.pop.ApplyLease(pos, &ck); err != nil {
 			s.w.broken(err)
 		}
@@ -150,7 +150,7 @@ func (s *scan) skip() {
 
 // skip records that a group lets a range of offsets pass.
 func (w *writer) skip(k *record.Skip) {
-	w.put(record.TypeSkip, record.SkipSize(k), 0, func(body []byte) { record.PutSkip(body, k) })
+	w.put(record.TypeSkip, record.SkipSize(k), func(body []byte) { record.PutSkip(body, k) })
 	if err := w.views.pop.ApplySkip(k); err != nil {
 		w.broken(err)
 	}

@@ -144,7 +144,7 @@ func (o *callOp) run(w *writer) {
 // endSession records that a client's session leases end at until.
 func (w *writer) endSession(n record.ClientNum, until int64) {
 	rec := record.SessionEnd{Client: n, Until: until}
-	w.put(record.TypeSessionEnd, record.SessionEndSize(&rec), 0, func(body []byte) { record.PutSessionEnd(body, &rec) })
+	w.put(record.TypeSessionEnd, record.SessionEndSize(&rec), func(body []byte) { record.PutSessionEnd(body, &rec) })
 	if err := w.views.pop.ApplySessionEnd(&rec); err != nil {
 		w.broken(err)
 	}

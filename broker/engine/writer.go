@@ -62,7 +62,7 @@ func (e *Engine) begin(id Identity) error {
 	w.tick()
 	w.batch.Reset()
 	start := record.EpochStart{Epoch: id.Epoch, Incarnation: id.Incarnation, Replica: id.Replica, Sync: [][16]byte{id.Replica}, Version: id.SetVersion}
-	w.put(record.TypeEpoch, record.EpochStartSize(&start), 0, func(body []byte) { record.PutEpochStart(body, &start) })
+	w.put(record.TypeEpoch, record.EpochStartSize(&start), func(body []byte) { record.PutEpochStart(body, &start) })
 	w.views.epoch = id.Epoch
 	if err := e.log.Write(w.batch); err != nil {
 		return err
@@ -77,8 +77,8 @@ func (e *Engine) begin(id Identity) error {
 }
 
 // put appends one record to the batch.
-func (w *writer) put(t record.Type, size int, flags uint16, fill func(body []byte)) record.Pos {
-	pos, body := w.batch.Begin(record.Header{Type: t, Flags: flags, Epoch: w.epoch, Time: w.stamp}, size)
+func (w *writer) put(t record.Type, size int, fill func(body []byte)) record.Pos {
+	pos, body := w.batch.Begin(record.Header{Type: t, Epoch: w.epoch, Time: w.stamp}, size)
 	fill(body)
 	w.batch.Seal()
 	w.views.stamp = w.stamp

@@ -350,8 +350,10 @@ func (r *run) misfit() {
 	}
 	o, next := record.QueueOffset(off), record.QueueOffset(r.model.queues[k].next)
 	lease := func(items ...record.PopItem) error {
-		return r.table.ApplyLease(r.pos+8, &record.PopCk{Topic: k.Topic, Group: k.Group, ClientName: []byte("new"), Client: r.next,
-			Sections: []record.PopSection{{Queue: 7, Items: []record.PopItem{{Offset: 5, Attempt: 1, Prev: -1}}}, {Queue: k.Queue, Items: items}}})
+		return r.table.ApplyLease(r.pos+8, &record.PopCk{
+			Topic: k.Topic, Group: k.Group, ClientName: []byte("new"), Client: r.next,
+			Sections: []record.PopSection{{Queue: 7, Items: []record.PopItem{{Offset: 5, Attempt: 1, Prev: -1}}}, {Queue: k.Queue, Items: items}},
+		})
 	}
 	errs := map[string]error{
 		"gap":             lease(record.PopItem{Offset: next + 1, Attempt: 1, Prev: -1}),
@@ -368,7 +370,8 @@ func (r *run) misfit() {
 		errs["wrong attempt"] = lease(record.PopItem{Offset: o, Attempt: g.nextAttempt() + 1, Prev: g.lease})
 		errs["wrong lease"] = lease(record.PopItem{Offset: o, Attempt: g.nextAttempt(), Prev: g.lease - 8})
 		errs["change of another lease"] = r.table.ApplyChange(&record.PopChange{Topic: k.Topic, Group: k.Group, Changes: []record.Change{
-			{Queue: k.Queue, Offset: o, Lease: g.lease}, {Queue: k.Queue, Offset: o, Lease: g.lease + 8}}})
+			{Queue: k.Queue, Offset: o, Lease: g.lease}, {Queue: k.Queue, Offset: o, Lease: g.lease + 8},
+		}})
 	}
 	for name, err := range errs {
 		if !mqerr.Is(err, mqerr.Corrupt) {

@@ -70,8 +70,7 @@ func (s clientSettings) explain(err error) error {
 	if err == nil {
 		return nil
 	}
-	var coded exitError
-	if errors.As(err, &coded) {
+	if _, coded := errors.AsType[exitError](err); coded {
 		return err
 	}
 	st, ok := status.FromError(err)

@@ -141,18 +141,18 @@ func (s *receiveSettings) ack(ctx context.Context, cl *client, topic string, mes
 // show prints one message: a line of what it is, then its body.
 func show(w io.Writer, m *rmqv2.Message) {
 	sys := m.GetSystemProperties()
-	line := fmt.Sprintf("%s queue %d offset %d attempt %d", sys.GetMessageId(), sys.GetQueueId(), sys.GetQueueOffset(), sys.GetDeliveryAttempt())
+	fmt.Fprintf(w, "%s queue %d offset %d attempt %d", sys.GetMessageId(), sys.GetQueueId(), sys.GetQueueOffset(), sys.GetDeliveryAttempt())
 	if sys.GetTag() != "" {
-		line += " tag " + sys.GetTag()
+		fmt.Fprintf(w, " tag %s", sys.GetTag())
 	}
 	if len(sys.GetKeys()) > 0 {
-		line += " keys " + strings.Join(sys.GetKeys(), ",")
+		fmt.Fprintf(w, " keys %s", strings.Join(sys.GetKeys(), ","))
 	}
 	if sys.GetMessageGroup() != "" {
-		line += " group " + sys.GetMessageGroup()
+		fmt.Fprintf(w, " group %s", sys.GetMessageGroup())
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.GetUserProperties())) {
-		line += fmt.Sprintf(" %s=%q", name, m.GetUserProperties()[name])
+		fmt.Fprintf(w, " %s=%q", name, m.GetUserProperties()[name])
 	}
-	fmt.Fprintf(w, "%s\n%s\n", line, m.GetBody())
+	fmt.Fprintf(w, "\n%s\n", m.GetBody())
 }

@@ -39,6 +39,13 @@ func page(check func() error) http.Handler {
 	})
 }
 
+func ignoreClosed(err error) error {
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
 // ServeHTTP serves handler on ln until ctx ends, then for a moment longer.
 func ServeHTTP(ctx context.Context, ln net.Listener, handler http.Handler) error {
 	srv := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
@@ -55,6 +62,5 @@ func ServeHTTP(ctx context.Context, ln net.Listener, handler http.Handler) error
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = srv.Close()
 	}
-	<-ended
-	return err
+	return errors.Join(err, ignoreClosed(<-ended))
 }

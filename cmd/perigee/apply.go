@@ -3,10 +3,12 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"gopkg.in/yaml.v3"
@@ -56,7 +58,11 @@ func newApply() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return s.admin(c.Context(), func(ctx context.Context, a adminv1.AdminServiceClient) error { return d.apply(ctx, c.OutOrStdout(), a) })
+			p, err := d.plan()
+			if err != nil {
+				return err
+			}
+			return s.run(c.Context(), c.OutOrStdout(), p)
 		},
 	}
 	return withSettings(c, s)
@@ -80,37 +86,98 @@ func readDeclared(stdin io.Reader, path string) (*declared, error) {
 	dec := yaml.NewDecoder(bytes.NewReader(b))
 	dec.KnownFields(true)
 	if err := dec.Decode(d); err != nil && !errors.Is(err, io.EOF) {
+		if wrong, ok := errors.AsType[*yaml.TypeError](err); ok {
+			err = errors.New(strings.Join(wrong.Errors, "; "))
+		}
 		return nil, usageError("%s: %w", path, err)
 	}
 	return d, nil
 }
 
-// apply puts everything in the order of the file and says what each became. It stops at the first
-// refusal: run it again when that is mended.
-func (d *declared) apply(ctx context.Context, w io.Writer, a adminv1.AdminServiceClient) error {
-	for _, t := range d.Topics {
+// change is one thing that a file declares.
+type change struct {
+	Kind    string `json:"kind"` // topic or group
+	Name    string `json:"name"`
+	Outcome string `json:"outcome"` // created, changed or unchanged; set by put
+	put     func(context.Context, adminv1.AdminServiceClient) (created, changed bool, err error)
+}
+
+// wrap names the thing that an error is about.
+func (d change) wrap(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s %s: %w", d.Kind, d.Name, err)
+}
+
+// plan is what a file declares, in its order. Mistakes are found before anything is changed.
+func (d *declared) plan() ([]change, error) {
+	var out []change
+	for i, t := range d.Topics {
+		ch := change{Kind: "topic", Name: t.Name}
+		if t.Name == "" {
+			return nil, usageError("topics: entry %d has no name", i+1)
+		}
 		req, err := t.request()
 		if err != nil {
-			return err
+			return nil, ch.wrap(err)
 		}
-		resp, err := a.PutTopic(ctx, &adminv1.PutTopicRequest{Topic: req})
-		if err != nil {
-			return err
+		ch.put = func(ctx context.Context, a adminv1.AdminServiceClient) (bool, bool, error) {
+			resp, err := a.PutTopic(ctx, &adminv1.PutTopicRequest{Topic: req})
+			return resp.GetCreated(), resp.GetChanged(), err
 		}
-		fmt.Fprintf(w, "topic %s %s\n", t.Name, outcome(resp.GetCreated(), resp.GetChanged()))
+		out = append(out, ch)
 	}
-	for _, g := range d.Groups {
+	for i, g := range d.Groups {
+		ch := change{Kind: "group", Name: g.Name}
+		if g.Name == "" {
+			return nil, usageError("groups: entry %d has no name", i+1)
+		}
 		req, err := g.request()
 		if err != nil {
-			return err
+			return nil, ch.wrap(err)
 		}
-		resp, err := a.PutGroup(ctx, &adminv1.PutGroupRequest{Group: req})
-		if err != nil {
-			return err
+		ch.put = func(ctx context.Context, a adminv1.AdminServiceClient) (bool, bool, error) {
+			resp, err := a.PutGroup(ctx, &adminv1.PutGroupRequest{Group: req})
+			return resp.GetCreated(), resp.GetChanged(), err
 		}
-		fmt.Fprintf(w, "group %s %s\n", g.Name, outcome(resp.GetCreated(), resp.GetChanged()))
+		out = append(out, ch)
 	}
-	return nil
+	seen := map[[2]string]bool{}
+	for _, ch := range out {
+		key := [2]string{ch.Kind, ch.Name}
+		if seen[key] {
+			return nil, usageError("%s %s is declared twice", ch.Kind, ch.Name)
+		}
+		seen[key] = true
+	}
+	return out, nil
+}
+
+// run makes the changes and says what each became. It stops at the first refusal: run it again when
+// that is mended.
+func (s *applySettings) run(ctx context.Context, w io.Writer, plan []change) error {
+	done := make([]change, 0, len(plan))
+	err := s.admin(ctx, func(ctx context.Context, a adminv1.AdminServiceClient) error {
+		for _, ch := range plan {
+			created, changed, err := ch.put(ctx, a)
+			if err != nil {
+				return ch.wrap(s.explain(err))
+			}
+			ch.Outcome = outcome(created, changed)
+			done = append(done, ch)
+			if s.Output == "table" {
+				fmt.Fprintf(w, "%s %s %s\n", ch.Kind, ch.Name, ch.Outcome)
+			}
+		}
+		return nil
+	})
+	if s.Output == "json" {
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		err = errors.Join(err, e.Encode(map[string]any{"changes": done}))
+	}
+	return err
 }
 
 func (t declaredTopic) request() (*controllerv1.PutTopicRequest, error) {

@@ -80,7 +80,13 @@ func (s *devSettings) run(c *cobra.Command) error {
 		return obs.ServeHTTP(ctx, http, obs.NewMux(obs.Health{Live: d.broker.Live, Ready: d.ready}, d.metrics))
 	})
 	g.Go(func() error {
-		return announce(ctx, c.OutOrStdout(), d.proxy.Ready(), "grpc="+ln.Addr().String(), "http="+http.Addr().String())
+		err := announce(ctx, c.OutOrStdout(), d.proxy.Ready(), "grpc="+ln.Addr().String(), "http="+http.Addr().String())
+		if err == nil && ctx.Err() == nil && s.AutoCreate {
+			for _, line := range hints(os.Args[0], ln.Addr().String()) {
+				fmt.Fprintln(c.ErrOrStderr(), line)
+			}
+		}
+		return err
 	})
 	return g.Wait()
 }

@@ -40,7 +40,7 @@ func run(args []string) int {
 	if !errors.As(err, &code) {
 		code = exitError{code: exitFailed, err: err}
 	}
-	fmt.Fprintln(os.Stderr, "perigee:", code.err)
+	fmt.Fprintln(os.Stderr, "perigee:", err)
 	return code.code
 }
 

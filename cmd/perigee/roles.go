@@ -65,6 +65,9 @@ func (s edgeSettings) advertised(ln net.Listener) string {
 
 // listen opens a port, with an error that says which one.
 func listen(what, addr string) (net.Listener, error) {
+	if addr == "" {
+		return nil, usageError("%s is empty: write host:port, port 0 for any", what) // net.Listen would take every interface
+	}
 	ln, err := net.Listen("tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w: choose another address or end the process that has it", what, err)
@@ -94,8 +97,10 @@ func dialController(addrs []string) (*grpc.ClientConn, error) {
 		}))
 }
 
-// gcPercent is the default of GOGC for servers: less collecting for some memory. The environment wins.
-const gcPercent = 200
+// gcPercent is the default of GOGC for servers. Their live heap is small and most of what they allocate
+// lives for one request: collecting less often costs little memory and saves much CPU. GOGC and
+// GOMEMLIMIT in the environment win; a limit is the operator's to set.
+const gcPercent = 400
 
 // tuneGC sets the collector for a server process.
 func tuneGC() {

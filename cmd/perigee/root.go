@@ -1,8 +1,11 @@
 package main
 
 import (
+	"errors"
 	"log/slog"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -32,7 +35,15 @@ func newRoot() *cobra.Command {
 		Use:   "perigee",
 		Short: "A message service that speaks the protocol of Apache RocketMQ 5",
 		Long: "Perigee stores messages in one log and hands them out one by one until each is acknowledged.\n" +
-			"Start with `perigee dev`: a whole service in one process.",
+			"Start with `perigee dev`: a whole service in one process.\n\n" +
+			"Every setting is a flag, an environment variable (--grpc-addr is PERIGEE_GRPC_ADDR) or a key of the YAML file that\n" +
+			"--config names. Flags win over the environment, the environment over the file; a name that nobody knows is an error.\n\n" +
+			"Exit codes:\n" +
+			"  0  done\n" +
+			"  1  something else went wrong: no message came in time, damage was found, a port is taken\n" +
+			"  2  usage: the command line, a setting or a file is wrong\n" +
+			"  3  refused: the service said no\n" +
+			"  4  unreachable: nothing answers there, or it is no Perigee",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
@@ -44,7 +55,63 @@ func newRoot() *cobra.Command {
 		newDev(), newController(), newBroker(), newProxy(),
 		newTopic(), newGroup(), newApply(), newSend(), newReceive(), newBench(), newDebug(), newVersion(),
 	)
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	checkArgs(root)
 	return root
+}
+
+// checkArgs makes wrong arguments a usage error everywhere: cobra alone prints help for an unknown
+// subcommand and calls that a success.
+func checkArgs(c *cobra.Command) {
+	switch {
+	case c.Name() == "help" && c.Parent() != nil && c.Parent().Parent() == nil:
+		c.Run, c.RunE = nil, helpOn
+	case !c.Runnable():
+		c.DisableFlagsInUseLine = true
+		c.Args = func(c *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return unknownCommand(c, args[0])
+			}
+			return nil
+		}
+		c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
+	case c.Args != nil:
+		check := c.Args
+		c.Args = func(c *cobra.Command, args []string) error {
+			err := check(c, args)
+			if _, coded := errors.AsType[exitError](err); err == nil || coded {
+				return err
+			}
+			return usageError("%w\nsee: %s --help", err, c.CommandPath())
+		}
+	}
+	for _, sub := range c.Commands() {
+		checkArgs(sub)
+	}
+}
+
+// helpOn prints the help of the command that args name.
+func helpOn(c *cobra.Command, args []string) error {
+	found := c.Root()
+	for _, name := range args {
+		i := slices.IndexFunc(found.Commands(), func(sub *cobra.Command) bool { return sub.Name() == name })
+		if i < 0 {
+			return unknownCommand(found, name)
+		}
+		found = found.Commands()[i]
+	}
+	found.InitDefaultHelpFlag()
+	return found.Help()
+}
+
+func unknownCommand(c *cobra.Command, name string) error {
+	hint := ""
+	c.SuggestionsMinimumDistance = 2
+	if near := c.SuggestionsFor(name); len(near) > 0 {
+		hint = "did you mean " + strings.Join(near, " or ") + "? "
+	}
+	return usageError("there is no command %s %s\n%ssee: %s --help", c.CommandPath(), name, hint, c.CommandPath())
 }
 
 // withSettings gives a command the settings struct into as flags, and fills it before the command

@@ -1,9 +1,10 @@
 // Package cfg fills a command's settings from a file, the environment and flags.
 //
 // A command's settings are one struct whose fields carry their key (`koanf:"grpc-addr"`) and a line
-// of help (`help:"..."`), and perhaps a one-letter flag (`short:"o"`); the values in it are the defaults. The key is the flag's name, the key of
-// the YAML file, and, in upper case with PERIGEE_ before it and _ for -, the environment variable.
-// Later sources win: default, file, environment, flag. A key that nobody knows is an error.
+// of help (`help:"..."`), and perhaps a one-letter flag (`short:"o"`); the values in it are the
+// defaults. The key is the flag's name, the key of the YAML file, and, in upper case with PERIGEE_ before it and _ for -, the environment variable.
+// Later sources win: default, file, environment, flag. A key that nobody knows is an error; an empty
+// environment variable is one that is not set.
 package cfg
 
 import (
@@ -107,7 +108,7 @@ func Load(into any, s Source) error {
 	e := koanf.New("\x00")
 	if err := e.Load(env.Provider("\x00", env.Opt{
 		Prefix:        EnvPrefix,
-		EnvironFunc:   func() []string { return s.Environ },
+		EnvironFunc:   func() []string { return slices.DeleteFunc(slices.Clone(s.Environ), isEmpty) },
 		TransformFunc: func(name, value string) (string, any) { return envKey(name), value },
 	}), nil); err != nil {
 		return fmt.Errorf("environment: %w", err)
@@ -150,6 +151,12 @@ func unknown(keys []string, mine map[string]bool, known []string, where string, 
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// isEmpty tells whether a variable of the environment has no value: that is how scripts and compose
+// files write one that is not set.
+func isEmpty(variable string) bool {
+	return strings.HasSuffix(variable, "=") && strings.Count(variable, "=") == 1
 }
 
 func envKey(name string) string {

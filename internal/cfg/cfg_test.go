@@ -86,3 +86,13 @@ func TestBytes(t *testing.T) {
 		require.Error(t, b.UnmarshalText([]byte(text)), text)
 	}
 }
+
+func TestEmptyVariablesAreNotSet(t *testing.T) {
+	s, err := load(t, "server: file:1\n", []string{"PERIGEE_SERVER=", "PERIGEE_WAIT=", "PERIGEE_NOBODY="})
+	require.NoError(t, err)
+	require.Equal(t, "file:1", s.Server)
+	require.Equal(t, time.Second, s.Wait)
+	s, err = load(t, "", []string{"PERIGEE_SERVER=a="})
+	require.NoError(t, err)
+	require.Equal(t, "a=", s.Server)
+}

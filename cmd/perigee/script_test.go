@@ -1,0 +1,192 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/perigee-mq/perigee/internal/cfg"
+)
+
+// scriptCommands are the commands of the scripts in testdata besides those of testscript.
+//
+//	exits CODE PROGRAM ARGS...  runs a program and requires its exit code
+//	serve NAME PROGRAM ARGS...  starts a server and waits for its ready line, whose addr=..., grpc=... become
+//	                            $NAME_addr, $NAME_grpc; its output is in NAME.out and NAME.err
+//	quit NAME                   ends a server by SIGTERM and requires exit code 0
+//	freeport VAR                sets VAR to an address of 127.0.0.1 on which nobody listens
+//	jsonout PATH VALUE          requires a value at a path (a.0.b) of the JSON on the last standard output
+//	empty DIR                   requires that a directory holds nothing
+var scriptCommands = map[string]func(ts *testscript.TestScript, neg bool, args []string){
+	"exits": exits, "serve": serve, "quit": quit, "freeport": freePort, "jsonout": jsonOut, "empty": empty,
+}
+
+// patience is how long a server may take to start or to end.
+const patience = 20 * time.Second
+
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits CODE PROGRAM ARGS...")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	got := 0
+	if err := ts.Exec(args[1], args[2:]...); err != nil {
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) {
+			ts.Fatalf("%v", err)
+		}
+		got = exit.ExitCode()
+	}
+	if got != want {
+		ts.Fatalf("exit code %d, want %d", got, want)
+	}
+}
+
+// server is a process that a script started.
+type server struct {
+	cmd   *exec.Cmd
+	ended chan error // gets what Wait said, once
+}
+
+// servers are the processes of one script, by name.
+type servers map[string]*server
+
+// serversKey is where a script keeps its servers.
+type serversKey struct{}
+
+func serve(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: serve NAME PROGRAM ARGS...")
+	}
+	name := args[0]
+	path, err := exec.LookPath(args[1])
+	ts.Check(err)
+	cmd := exec.Command(path, args[2:]...)
+	cmd.Dir, cmd.Env = ts.MkAbs("."), scriptEnv(ts)
+	errFile, err := os.Create(ts.MkAbs(name + ".err"))
+	ts.Check(err)
+	cmd.Stderr = errFile
+	out, w, err := os.Pipe()
+	ts.Check(err)
+	cmd.Stdout = w
+	ts.Check(cmd.Start())
+	ts.Check(errors.Join(w.Close(), errFile.Close()))
+	s := &server{cmd: cmd, ended: make(chan error, 1)}
+	go func() { s.ended <- cmd.Wait() }()
+	ts.Defer(func() {
+		_ = cmd.Process.Kill()
+		_ = out.Close()
+	})
+	ts.Value(serversKey{}).(servers)[name] = s
+	ready(ts, name, out)
+}
+
+// ready waits for the line that a server prints when it can be used.
+func ready(ts *testscript.TestScript, name string, out *os.File) {
+	ts.Check(out.SetReadDeadline(time.Now().Add(patience)))
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		ts.Fatalf("%s is not ready: %v\n%s", name, err, ts.ReadFile(name+".err"))
+	}
+	parts := strings.Fields(line)
+	if len(parts) < 2 || parts[0] != "ready" {
+		ts.Fatalf("%s says %q, want ready and its addresses", name, line)
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(name+".out"), []byte(line), 0o600))
+	for _, p := range parts[1:] {
+		key, addr, _ := strings.Cut(p, "=")
+		ts.Setenv(name+"_"+key, addr)
+	}
+}
+
+// scriptEnv is the environment of a script, with the settings that its env lines have made.
+func scriptEnv(ts *testscript.TestScript) []string {
+	vars := []string{"PATH=" + ts.Getenv("PATH"), "HOME=" + ts.Getenv("HOME"), "TMPDIR=" + ts.Getenv("TMPDIR"), "GOCOVERDIR=" + ts.Getenv("GOCOVERDIR")}
+	for _, key := range knownKeys() {
+		if v := ts.Getenv(cfg.EnvName(key)); v != "" {
+			vars = append(vars, cfg.EnvName(key)+"="+v)
+		}
+	}
+	return vars
+}
+
+func quit(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: quit NAME")
+	}
+	all := ts.Value(serversKey{}).(servers)
+	s := all[args[0]]
+	if s == nil {
+		ts.Fatalf("no server %s", args[0])
+	}
+	delete(all, args[0])
+	ts.Check(s.cmd.Process.Signal(syscall.SIGTERM))
+	select {
+	case err := <-s.ended:
+		if err != nil {
+			ts.Fatalf("%s: %v\n%s", args[0], err, ts.ReadFile(args[0]+".err"))
+		}
+	case <-time.After(patience):
+		ts.Fatalf("%s has not ended %s after SIGTERM\n%s", args[0], patience, ts.ReadFile(args[0]+".err"))
+	}
+}
+
+func freePort(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: freeport VAR")
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	ts.Check(err)
+	ts.Setenv(args[0], ln.Addr().String())
+	ts.Check(ln.Close())
+}
+
+func jsonOut(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) != 2 {
+		ts.Fatalf("usage: jsonout PATH VALUE")
+	}
+	var at any
+	if err := json.Unmarshal([]byte(ts.ReadFile("stdout")), &at); err != nil {
+		ts.Fatalf("standard output is no JSON: %v", err)
+	}
+	for _, step := range strings.Split(args[0], ".") {
+		switch v := at.(type) {
+		case map[string]any:
+			at = v[step]
+		case []any:
+			i, err := strconv.Atoi(step)
+			if err != nil || i < 0 || i >= len(v) {
+				ts.Fatalf("%s: no element %s among %d", args[0], step, len(v))
+			}
+			at = v[i]
+		default:
+			ts.Fatalf("%s: nothing at %s", args[0], step)
+		}
+	}
+	b, err := json.Marshal(at)
+	ts.Check(err)
+	if got := strings.Trim(string(b), `"`); (got == args[1]) == neg {
+		ts.Fatalf("%s is %s, want %s", args[0], got, args[1])
+	}
+}
+
+func empty(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) != 1 {
+		ts.Fatalf("usage: empty DIR")
+	}
+	entries, err := os.ReadDir(ts.MkAbs(args[0]))
+	ts.Check(err)
+	if (len(entries) == 0) == neg {
+		ts.Fatalf("%s holds %v", args[0], entries)
+	}
+}

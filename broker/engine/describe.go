@@ -24,10 +24,10 @@ func (s *session) DescribeGroup(ctx context.Context, topic brokerapi.TopicID, id
 			out = append(out, w.groupQueue(t, g, record.QueueID(q)))
 		}
 	})
-	if err == nil {
-		err = failed
+	if err != nil {
+		return nil, err // the writer may still be at it
 	}
-	return out, err
+	return out, failed
 }
 
 func (w *writer) groupQueue(t *topicState, g *group.Definition, q record.QueueID) brokerapi.GroupQueue {
@@ -74,10 +74,10 @@ func (s *session) DescribeTopic(ctx context.Context, topic brokerapi.TopicID) ([
 			out = append(out, w.topicQueue(t, record.QueueID(q)))
 		}
 	})
-	if err == nil {
-		err = failed
+	if err != nil {
+		return nil, err // the writer may still be at it
 	}
-	return out, err
+	return out, failed
 }
 
 func (w *writer) topicQueue(t *topicState, q record.QueueID) brokerapi.TopicQueue {

@@ -45,7 +45,10 @@ func (e *Engine) Snapshot(ctx context.Context) (*Snapshot, error) {
 			}
 		}
 	})
-	return out, err
+	if err != nil {
+		return nil, err // the writer may still be at it
+	}
+	return out, nil
 }
 
 func (w *writer) figures(t *topicState, u *sub, name string) GroupFigures {

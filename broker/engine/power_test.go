@@ -196,7 +196,7 @@ func (c *chaos) audit() {
 // TestPowerCut cuts the power at a random operation of the disk, many times, and checks every answer
 // that was given before.
 func TestPowerCut(t *testing.T) {
-	rounds := 150
+	rounds := 150 / raceSlows
 	if testing.Short() {
 		rounds = 25
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/perigee-mq/perigee/internal/brokerapi"
 	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/internal/vfs/memfs"
+	"github.com/perigee-mq/perigee/store/record"
 )
 
 func TestSendReceiveAck(t *testing.T) {
@@ -364,4 +365,23 @@ func TestGroupsBeginWhereTheySay(t *testing.T) {
 	require.ElementsMatch(t, []string{"middle", "new"}, bodies(b.mustPop(topicAsync, 10)))
 	require.ElementsMatch(t, []string{"new"}, bodies(b.mustPop(topicAsync, 11)))
 	require.ElementsMatch(t, []string{"old", "middle", "new"}, bodies(b.mustPop(topicAsync, 12)))
+}
+
+// TestCleanStartReadsNoLog: also when the run before recovered from a crash and then did nothing.
+func TestCleanStartReadsNoLog(t *testing.T) {
+	b := newBench(t, Options{})
+	b.mustOpen()
+	b.define()
+	b.mustSend(topicSync, "one", "two")
+	b.again()
+	_, err := b.engine.Close(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, b.store.CloseClean(uint64(b.epoch)))
+	b.engine = nil
+
+	replayed := int64(-1)
+	b.opt.Events.Recovered = func(_, _ record.Pos, records int64, _ time.Duration) { replayed = records }
+	b.mustOpen()
+	require.Zero(t, replayed)
+	require.Len(t, b.mustPop(topicSync, groupA), 2)
 }

@@ -23,7 +23,8 @@ type views struct {
 	groups *group.Table
 	pop    *pop.Table
 	epoch  record.Epoch
-	stamp  int64 // newest store time, ms
+	stamp  int64      // newest store time, ms
+	saved  record.Pos // what recovery began with: a checkpoint's position, or the log's first
 }
 
 func (v *views) init(o Options) {
@@ -66,6 +67,7 @@ func (v *views) recover(o Options) error {
 	} else if err := v.store.Forget(); err != nil {
 		return err
 	}
+	v.saved = from
 	o.Log.Debug("recovery started", "from", int64(from))
 	n := int64(0)
 	r, err := v.store.Log().Recover(from, func(rec record.Record) error {

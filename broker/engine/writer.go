@@ -72,7 +72,7 @@ func (e *Engine) begin(id Identity) error {
 	}
 	w.topics.load()
 	w.live.load(w)
-	w.saved.at = e.log.Written()
+	w.saved.at = w.views.saved
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -45,6 +46,9 @@ func (o outputSettings) check() error {
 const maxReply = 64 << 20
 
 func (s clientSettings) dial() (*grpc.ClientConn, error) {
+	if _, _, err := net.SplitHostPort(s.Server); err != nil {
+		return nil, usageError("--server %q: write host:port", s.Server)
+	}
 	conn, err := grpc.NewClient("passthrough:///"+s.Server, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReply), grpc.MaxCallSendMsgSize(maxReply)))
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 func hints(program, addr string) []string {
 	at := ""
 	if server := reachable(addr); server != defaultClient().Server {
-		at = " --server " + server
+		at = " --server " + quoted(server)
 	}
 	return []string{
 		"try: " + quoted(program) + " send orders 'hello' --tag new --key order-1" + at,

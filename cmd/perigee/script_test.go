@@ -159,7 +159,7 @@ func jsonOut(ts *testscript.TestScript, neg bool, args []string) {
 	if err := json.Unmarshal([]byte(ts.ReadFile("stdout")), &at); err != nil {
 		ts.Fatalf("standard output is no JSON: %v", err)
 	}
-	for _, step := range strings.Split(args[0], ".") {
+	for step := range strings.SplitSeq(args[0], ".") {
 		switch v := at.(type) {
 		case map[string]any:
 			at = v[step]

@@ -235,9 +235,7 @@ func (b *Broker) serve(ctx context.Context, client *ctl.Client) error {
 // close stops the engine and leaves the directory so that the next start reads no log, if nothing
 // failed.
 func (b *Broker) close(err error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), b.o.DrainTimeout)
-	defer cancel()
-	if _, e := b.engine.Close(ctx); e != nil || err != nil {
+	if _, e := b.engine.Close(); e != nil || err != nil {
 		if err == nil {
 			err = e
 		}

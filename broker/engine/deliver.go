@@ -70,7 +70,7 @@ func (o *popOp) deliver(e *Engine) {
 		})
 	}
 	if len(mismatched) > 0 {
-		e.submit(&ackOp{req: &brokerapi.AckRequest{Topic: o.req.Topic, Group: o.req.Group, Handles: mismatched}, done: func(*brokerapi.AckReply, error) {}})
+		e.submitOwn(&ackOp{req: &brokerapi.AckRequest{Topic: o.req.Topic, Group: o.req.Group, Handles: mismatched}, done: func(*brokerapi.AckReply, error) {}})
 	}
 	reply := brokerapi.NewPopReply(out, func() {
 		for _, r := range refs {

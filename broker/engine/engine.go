@@ -163,8 +163,11 @@ func (e *Engine) Start(id Identity) error {
 
 // Close stops the engine: requests that wait are answered, the views are saved, the log is durable.
 // It returns the position up to which the views were saved.
-func (e *Engine) Close(ctx context.Context) (record.Pos, error) {
-	pos, err := ask(ctx, e, func(done func(record.Pos, error)) op { return &closeOp{done: done} })
+func (e *Engine) Close() (record.Pos, error) {
+	closed := make(chan error, 1)
+	var pos record.Pos
+	e.submitOwn(&closeOp{done: func(p record.Pos, err error) { pos = p; closed <- err }})
+	err := <-closed
 	<-e.done
 	e.syncer.stop()
 	e.saves.Wait()

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"sync"
 	"testing"
 	"time"
 
@@ -374,7 +375,7 @@ func TestCleanStartReadsNoLog(t *testing.T) {
 	b.define()
 	b.mustSend(topicSync, "one", "two")
 	b.again()
-	_, err := b.engine.Close(t.Context())
+	_, err := b.engine.Close()
 	require.NoError(t, err)
 	require.NoError(t, b.store.CloseClean(uint64(b.epoch)))
 	b.engine = nil
@@ -384,4 +385,41 @@ func TestCleanStartReadsNoLog(t *testing.T) {
 	b.mustOpen()
 	require.Zero(t, replayed)
 	require.Len(t, b.mustPop(topicSync, groupA), 2)
+}
+
+// TestCloseIsNotKeptOut: too many requests refuse others, not the end, nor the note that a checkpoint is
+// done.
+func TestCloseIsNotKeptOut(t *testing.T) {
+	b := newBench(t, Options{PendingRequests: 1, CheckpointBytes: 1})
+	b.mustOpen()
+	b.define()
+	hold, held := make(chan struct{}), make(chan struct{})
+	go func() {
+		_ = b.engine.call(t.Context(), func(*writer) { close(held); <-hold })
+	}()
+	<-held
+	refused := 0
+	var answered sync.WaitGroup
+	for range 3 {
+		answered.Add(1)
+		b.proxy.Send(&brokerapi.SendRequest{Topic: brokerapi.TopicID(topicSync), Messages: []brokerapi.Message{message("x")}}, func(_ *brokerapi.SendReply, err error) {
+			if mqerr.Is(err, mqerr.Exhausted) {
+				refused++
+			}
+			answered.Done()
+		})
+	}
+	require.Equal(t, 2, refused, "one waits, the others are told")
+	done := make(chan error, 1)
+	go func() { _, err := b.engine.Close(); done <- err }()
+	close(hold)
+	select {
+	case err := <-done:
+		require.NoError(t, err)
+	case <-time.After(20 * time.Second):
+		t.Fatal("the engine does not close")
+	}
+	answered.Wait()
+	require.NoError(t, b.store.Close())
+	b.engine = nil
 }

@@ -35,8 +35,8 @@ func (b *inbox) init(maxOps int, maxBytes int64) {
 	b.maxOps, b.maxBytes = maxOps, maxBytes
 }
 
-// put adds a request, or tells why not.
-func (b *inbox) put(o op) error {
+// put adds a request, or tells why not. One of the engine's own is taken however many wait.
+func (b *inbox) put(o op, own bool) error {
 	n := int64(o.bytes())
 	b.mu.Lock()
 	switch {
@@ -44,7 +44,7 @@ func (b *inbox) put(o op) error {
 		err := b.closed
 		b.mu.Unlock()
 		return err
-	case len(b.ops) >= b.maxOps || b.size+n > b.maxBytes:
+	case !own && (len(b.ops) >= b.maxOps || b.size+n > b.maxBytes):
 		waiting, size := len(b.ops), b.size
 		b.mu.Unlock()
 		return mqerr.New(mqerr.Exhausted, "the broker has %d requests (%d bytes) waiting: retry after a pause", waiting, size)
@@ -103,8 +103,15 @@ func (b *inbox) failure() error {
 
 // submit hands a request to the writer; one that is refused is answered at once.
 func (e *Engine) submit(o op) {
-	if err := e.inbox.put(o); err != nil {
+	if err := e.inbox.put(o, false); err != nil {
 		e.counts.Refused.Add(1)
+		o.finish(nil, err)
+	}
+}
+
+// submitOwn hands over a request of the engine itself, which too many others do not keep out.
+func (e *Engine) submitOwn(o op) {
+	if err := e.inbox.put(o, true); err != nil {
 		o.finish(nil, err)
 	}
 }

@@ -65,7 +65,7 @@ func (w *writer) save(done func(error)) {
 			}
 		}
 		done(err)
-		w.e.submit(&callOp{do: func(w *writer) {
+		w.e.submitOwn(&callOp{do: func(w *writer) {
 			w.saved.busy = false
 			if err == nil {
 				w.saved.at = pos

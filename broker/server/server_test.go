@@ -38,7 +38,7 @@ func newEngine(t *testing.T) brokerapitest.Harness {
 	require.NoError(t, err)
 	require.NoError(t, e.Start(engine.Identity{Epoch: 3, Incarnation: 1}))
 	t.Cleanup(func() {
-		_, err := e.Close(context.Background())
+		_, err := e.Close()
 		require.NoError(t, err)
 		require.NoError(t, st.Close())
 	})

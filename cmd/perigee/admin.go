@@ -81,10 +81,17 @@ func (s clientSettings) explain(err error) error {
 	if !ok {
 		return err
 	}
+	said := len(st.Details()) > 0 // by a handler of ours, so the service itself is there
 	switch st.Code() {
 	case codes.Unavailable, codes.DeadlineExceeded:
+		if said {
+			return exitError{code: exitUnreachable, err: errors.New(st.Message())}
+		}
 		return exitError{code: exitUnreachable, err: fmt.Errorf("%s does not answer (%s): is it running, and is --server its gRPC address?", s.Server, st.Message())}
 	case codes.Unimplemented:
+		if said {
+			break
+		}
 		return exitError{code: exitUnreachable, err: fmt.Errorf("%s is no Perigee proxy: it does not know the administrative service", s.Server)}
 	case codes.Canceled:
 		return exitError{code: exitFailed, err: errors.New("interrupted")}

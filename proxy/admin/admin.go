@@ -5,8 +5,6 @@ package admin
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 
 	adminv1 "github.com/perigee-mq/perigee/api/perigee/admin/v1"
 	controllerv1 "github.com/perigee-mq/perigee/api/perigee/controller/v1"
@@ -15,9 +13,6 @@ import (
 	"github.com/perigee-mq/perigee/internal/rpc"
 	"github.com/perigee-mq/perigee/proxy/route"
 )
-
-// protocolVersion is the version of the controller's protocol that this package speaks.
-const protocolVersion = 1
 
 // Brokers finds the broker that leads a shard.
 type Brokers interface {
@@ -43,18 +38,22 @@ func New(o Options) *Server { return &Server{o: o} }
 
 // Version tells which server this is.
 func (s *Server) Version(ctx context.Context, _ *adminv1.VersionRequest) (*adminv1.VersionResponse, error) {
+	ctx, cancel := early(ctx)
+	defer cancel()
 	st, err := s.o.Controller.Status(ctx, &controllerv1.StatusRequest{})
 	if err != nil {
-		return nil, err
+		return nil, explain(err)
 	}
 	return &adminv1.VersionResponse{Release: s.o.Release, ClusterId: st.GetClusterId()}, nil
 }
 
 // PutTopic creates or changes a topic, and returns when this proxy's routes show it.
 func (s *Server) PutTopic(ctx context.Context, req *adminv1.PutTopicRequest) (*adminv1.PutTopicResponse, error) {
+	ctx, cancel := early(ctx)
+	defer cancel()
 	resp, err := s.o.Controller.PutTopic(ctx, req.GetTopic())
 	if err != nil {
-		return nil, err
+		return nil, explain(err)
 	}
 	if err := s.until(ctx, func(t *route.Snapshot) bool { return t.TopicByID(brokerapi.TopicID(resp.GetTopic().GetId())) != nil }); err != nil {
 		return nil, err
@@ -64,9 +63,11 @@ func (s *Server) PutTopic(ctx context.Context, req *adminv1.PutTopicRequest) (*a
 
 // PutGroup creates or changes a group, and returns when this proxy's routes show it.
 func (s *Server) PutGroup(ctx context.Context, req *adminv1.PutGroupRequest) (*adminv1.PutGroupResponse, error) {
+	ctx, cancel := early(ctx)
+	defer cancel()
 	resp, err := s.o.Controller.PutGroup(ctx, req.GetGroup())
 	if err != nil {
-		return nil, err
+		return nil, explain(err)
 	}
 	if err := s.until(ctx, func(t *route.Snapshot) bool { return t.GroupByID(brokerapi.GroupID(resp.GetGroup().GetId())) != nil }); err != nil {
 		return nil, err
@@ -76,9 +77,11 @@ func (s *Server) PutGroup(ctx context.Context, req *adminv1.PutGroupRequest) (*a
 
 // DeleteTopic deletes a topic, and returns when this proxy's routes no longer show it.
 func (s *Server) DeleteTopic(ctx context.Context, req *adminv1.DeleteTopicRequest) (*adminv1.DeleteTopicResponse, error) {
+	ctx, cancel := early(ctx)
+	defer cancel()
 	old := s.o.Routes.Load().Topic([]byte(req.GetName()))
 	if _, err := s.o.Controller.DeleteTopic(ctx, &controllerv1.DeleteTopicRequest{Name: req.GetName()}); err != nil {
-		return nil, err
+		return nil, explain(err)
 	}
 	if old != nil {
 		if err := s.until(ctx, func(t *route.Snapshot) bool { return t.TopicByID(old.ID) == nil }); err != nil {
@@ -90,9 +93,11 @@ func (s *Server) DeleteTopic(ctx context.Context, req *adminv1.DeleteTopicReques
 
 // DeleteGroup deletes a group, and returns when this proxy's routes no longer show it.
 func (s *Server) DeleteGroup(ctx context.Context, req *adminv1.DeleteGroupRequest) (*adminv1.DeleteGroupResponse, error) {
+	ctx, cancel := early(ctx)
+	defer cancel()
 	old := s.o.Routes.Load().Group([]byte(req.GetName()))
 	if _, err := s.o.Controller.DeleteGroup(ctx, &controllerv1.DeleteGroupRequest{Name: req.GetName()}); err != nil {
-		return nil, err
+		return nil, explain(err)
 	}
 	if old != nil {
 		if err := s.until(ctx, func(t *route.Snapshot) bool { return t.GroupByID(old.ID) == nil }); err != nil {
@@ -108,7 +113,6 @@ func (s *Server) ListTopics(ctx context.Context, _ *adminv1.ListTopicsRequest) (
 	if err != nil {
 		return nil, err
 	}
-	slices.SortFunc(d.Topics, func(a, b *controllerv1.Topic) int { return strings.Compare(a.GetName(), b.GetName()) })
 	return &adminv1.ListTopicsResponse{Topics: d.GetTopics()}, nil
 }
 
@@ -118,23 +122,7 @@ func (s *Server) ListGroups(ctx context.Context, _ *adminv1.ListGroupsRequest) (
 	if err != nil {
 		return nil, err
 	}
-	slices.SortFunc(d.Groups, func(a, b *controllerv1.Group) int { return strings.Compare(a.GetName(), b.GetName()) })
 	return &adminv1.ListGroupsResponse{Groups: d.GetGroups()}, nil
-}
-
-// definitions asks the controller for all topics and groups: the first update of a watch.
-func (s *Server) definitions(ctx context.Context) (*controllerv1.Definitions, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	st, err := s.o.Controller.Watch(ctx, &controllerv1.WatchRequest{Hello: &controllerv1.Hello{Version: protocolVersion, Release: s.o.Release}})
-	if err != nil {
-		return nil, err
-	}
-	up, err := st.Recv()
-	if err != nil {
-		return nil, err
-	}
-	return up.GetDefinitions(), nil
 }
 
 // until waits for the routes of this proxy.

@@ -14,6 +14,8 @@ import (
 
 // DescribeTopic shows one topic with its queues.
 func (s *Server) DescribeTopic(ctx context.Context, req *adminv1.DescribeTopicRequest) (*adminv1.DescribeTopicResponse, error) {
+	ctx, cancel := early(ctx)
+	defer cancel()
 	d, err := s.definitions(ctx)
 	if err != nil {
 		return nil, err
@@ -27,10 +29,14 @@ func (s *Server) DescribeTopic(ctx context.Context, req *adminv1.DescribeTopicRe
 	if resp.Topic == nil {
 		return nil, rpc.ToStatus(mqerr.New(mqerr.TopicNotFound, "there is no topic %s: see perigee topic list", req.GetName()))
 	}
-	routes := s.o.Routes.Load()
+	routes, r := s.o.Routes.Load(), s.round()
 	for _, p := range resp.GetTopic().GetPlacements() {
 		shard := brokerapi.ShardID(p.GetShard())
-		queues, err := s.topicQueues(ctx, shard, brokerapi.TopicID(resp.GetTopic().GetId()))
+		var queues []brokerapi.TopicQueue
+		err := r.ask(ctx, shard, func(ctx context.Context, b brokerapi.Broker) (err error) {
+			queues, err = b.DescribeTopic(ctx, brokerapi.TopicID(resp.GetTopic().GetId()))
+			return err
+		})
 		if err != nil {
 			resp.Unknown = append(resp.Unknown, fmt.Sprintf("broker %s: %v", s.shardName(routes, shard), err))
 			continue
@@ -46,17 +52,11 @@ func (s *Server) DescribeTopic(ctx context.Context, req *adminv1.DescribeTopicRe
 	return resp, nil
 }
 
-func (s *Server) topicQueues(ctx context.Context, shard brokerapi.ShardID, topic brokerapi.TopicID) ([]brokerapi.TopicQueue, error) {
-	b, _, err := s.o.Brokers.Broker(shard)
-	if err != nil {
-		return nil, err
-	}
-	return b.DescribeTopic(ctx, topic)
-}
-
 // DescribeGroup shows one group with its progress on every topic that it reads, or on the one asked
 // for.
 func (s *Server) DescribeGroup(ctx context.Context, req *adminv1.DescribeGroupRequest) (*adminv1.DescribeGroupResponse, error) {
+	ctx, cancel := early(ctx)
+	defer cancel()
 	d, err := s.definitions(ctx)
 	if err != nil {
 		return nil, err
@@ -74,9 +74,9 @@ func (s *Server) DescribeGroup(ctx context.Context, req *adminv1.DescribeGroupRe
 	if err != nil {
 		return nil, err
 	}
-	routes := s.o.Routes.Load()
+	routes, r := s.o.Routes.Load(), s.round()
 	for _, t := range topics {
-		row, unknown := s.groupTopic(ctx, routes, t, brokerapi.GroupID(resp.GetGroup().GetId()))
+		row, unknown := s.groupTopic(ctx, r, routes, t, brokerapi.GroupID(resp.GetGroup().GetId()))
 		resp.Unknown = append(resp.Unknown, unknown...)
 		if row != nil && (req.GetTopic() != "" || used(row)) {
 			resp.Topics = append(resp.Topics, row)
@@ -110,12 +110,16 @@ func used(t *adminv1.GroupTopic) bool {
 
 // groupTopic asks every broker of a topic for a group's progress. Brokers that do not answer are
 // named: their figures are unknown, not 0.
-func (s *Server) groupTopic(ctx context.Context, routes *route.Snapshot, t *controllerv1.Topic, group brokerapi.GroupID) (*adminv1.GroupTopic, []string) {
+func (s *Server) groupTopic(ctx context.Context, r round, routes *route.Snapshot, t *controllerv1.Topic, group brokerapi.GroupID) (*adminv1.GroupTopic, []string) {
 	row := &adminv1.GroupTopic{Topic: t.GetName()}
 	var unknown []string
 	for _, p := range t.GetPlacements() {
 		shard := brokerapi.ShardID(p.GetShard())
-		queues, err := s.groupQueues(ctx, shard, brokerapi.TopicID(t.GetId()), group)
+		var queues []brokerapi.GroupQueue
+		err := r.ask(ctx, shard, func(ctx context.Context, b brokerapi.Broker) (err error) {
+			queues, err = b.DescribeGroup(ctx, brokerapi.TopicID(t.GetId()), group)
+			return err
+		})
 		if err != nil {
 			unknown = append(unknown, fmt.Sprintf("topic %s, broker %s: %v", t.GetName(), s.shardName(routes, shard), err))
 			continue
@@ -140,12 +144,4 @@ func add(row *adminv1.GroupTopic, broker string, q brokerapi.GroupQueue) {
 		Broker: broker, Queue: int32(q.Queue), Min: int64(q.Min), Max: int64(q.Max), Floor: int64(q.Floor), Next: int64(q.Next),
 		Ready: q.Ready, InFlight: q.InFlight, Waiting: q.Waiting, Used: q.Used,
 	})
-}
-
-func (s *Server) groupQueues(ctx context.Context, shard brokerapi.ShardID, topic brokerapi.TopicID, group brokerapi.GroupID) ([]brokerapi.GroupQueue, error) {
-	b, _, err := s.o.Brokers.Broker(shard)
-	if err != nil {
-		return nil, err
-	}
-	return b.DescribeGroup(ctx, topic, group)
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -58,16 +59,49 @@ func newLoad(kind bench.Kind, short string) *cobra.Command {
 			return err
 		}
 		if s.Output == "json" {
-			err = json.NewEncoder(c.OutOrStdout()).Encode(r)
+			err = json.NewEncoder(c.OutOrStdout()).Encode(figuresOf(r))
 		} else {
 			err = printResult(c.OutOrStdout(), kind, r)
 		}
 		if err == nil && r.Calls == 0 && r.Failed > 0 {
-			return exitError{code: exitRefused, err: fmt.Errorf("no call succeeded: %s", r.FirstError)}
+			return s.nothingDone(r)
 		}
 		return err
 	}}
 	return withSettings(c, s)
+}
+
+// nothingDone says why no call succeeded.
+func (s *benchSettings) nothingDone(r bench.Result) error {
+	code := exitRefused
+	conn, err := net.DialTimeout("tcp", s.Server, s.Timeout)
+	if err != nil {
+		code = exitUnreachable
+	} else {
+		_ = conn.Close()
+	}
+	return exitError{code: code, err: fmt.Errorf("no call succeeded: %s", r.FirstError)}
+}
+
+// figures are a result as JSON.
+type figures struct {
+	Sent       int64  `json:"sent"`
+	Received   int64  `json:"received"`
+	Acked      int64  `json:"acked"`
+	Calls      int64  `json:"calls"`
+	Failed     int64  `json:"failed_calls"`
+	FirstError string `json:"first_error,omitempty"`
+	TookMS     int64  `json:"took_ms"`
+	P50        int64  `json:"p50_us"`
+	P99        int64  `json:"p99_us"`
+	Max        int64  `json:"max_us"`
+}
+
+func figuresOf(r bench.Result) figures {
+	return figures{
+		Sent: r.Sent, Received: r.Received, Acked: r.Acked, Calls: r.Calls, Failed: r.Failed, FirstError: r.FirstError,
+		TookMS: r.Took.Milliseconds(), P50: r.P50.Microseconds(), P99: r.P99.Microseconds(), Max: r.Max.Microseconds(),
+	}
 }
 
 func printResult(w io.Writer, kind bench.Kind, r bench.Result) error {

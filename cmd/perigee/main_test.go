@@ -14,6 +14,9 @@ func TestScripts(t *testing.T) {
 		Dir: "testdata/script", Cmds: scriptCommands, RequireExplicitExec: true, RequireUniqueNames: true,
 		Setup: func(e *testscript.Env) error {
 			e.Values[serversKey{}] = servers{}
+			if e.Getenv("GORACE") == "" {
+				e.Setenv("GORACE", "atexit_sleep_ms=10") // a second at the end of each process, with -race
+			}
 			return nil
 		},
 	})

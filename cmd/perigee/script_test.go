@@ -111,7 +111,12 @@ func ready(ts *testscript.TestScript, name string, out *os.File) {
 
 // scriptEnv is the environment of a script, with the settings that its env lines have made.
 func scriptEnv(ts *testscript.TestScript) []string {
-	vars := []string{"PATH=" + ts.Getenv("PATH"), "HOME=" + ts.Getenv("HOME"), "TMPDIR=" + ts.Getenv("TMPDIR"), "GOCOVERDIR=" + ts.Getenv("GOCOVERDIR")}
+	var vars []string
+	for _, name := range []string{"PATH", "HOME", "TMPDIR", "GORACE", "GOCOVERDIR"} {
+		if v := ts.Getenv(name); v != "" {
+			vars = append(vars, name+"="+v)
+		}
+	}
 	for _, key := range knownKeys() {
 		if v := ts.Getenv(cfg.EnvName(key)); v != "" {
 			vars = append(vars, cfg.EnvName(key)+"="+v)

@@ -1,0 +1,118 @@
+package blackbox
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	// Most tests wait for leases and timeouts of the server: they overlap, however few cores there are.
+	_ = flag.Set("test.parallel", "64")
+	code := m.Run()
+	if shared.p != nil {
+		if err := shared.p.stop(); err != nil {
+			fmt.Println("FAIL: the shared server:", err)
+			code = 1
+		}
+		for _, line := range shared.p.complaints() {
+			fmt.Println("FAIL: the shared server's log:", line)
+			code = 1
+		}
+	}
+	if scratch != "" {
+		_ = os.RemoveAll(scratch)
+	}
+	os.Exit(code)
+}
+
+// scratch is a directory for all tests, removed at the end.
+var scratch string
+
+// binary is the program under test.
+var binary = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "perigee-blackbox-")
+	if err != nil {
+		return "", err
+	}
+	scratch = dir
+	if bin := os.Getenv("TEST_PERIGEE_BIN"); bin != "" {
+		return bin, nil
+	}
+	bin := filepath.Join(dir, "perigee")
+	cmd := exec.Command("go", "build", "-o", bin, "github.com/perigee-mq/perigee/cmd/perigee")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building perigee: %w\n%s", err, out)
+	}
+	return bin, nil
+})
+
+// dev is a perigee dev process and its addresses.
+type dev struct {
+	p          *process
+	grpc, http string
+}
+
+// shared is the server of most tests: a panic or an error in its log fails all of them.
+var shared dev
+
+var startShared = sync.OnceValue(func() error {
+	bin, err := binary()
+	if err != nil {
+		return err
+	}
+	shared, err = newDev("shared", bin, filepath.Join(scratch, "shared"))
+	return err
+})
+
+func newDev(name, bin, dir string) (dev, error) {
+	p, addrs, err := start(name, bin, "dev", "--auto-create=false", "--data-dir", dir, "--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0")
+	if err != nil {
+		return dev{}, err
+	}
+	return dev{p: p, grpc: addrs["grpc"], http: addrs["http"]}, nil
+}
+
+// sharedDev returns the shared server.
+func sharedDev(t *testing.T) dev {
+	t.Helper()
+	if err := startShared(); err != nil {
+		t.Fatal(err)
+	}
+	return shared
+}
+
+// ownDev starts a server for one test.
+func ownDev(t *testing.T) dev {
+	t.Helper()
+	bin, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := newDev(t.Name(), bin, filepath.Join(t.TempDir(), "data"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ends(t, d.p) })
+	return d
+}
+
+// ends stops a process, which must end well and must not have complained.
+func ends(t *testing.T, p *process) {
+	t.Helper()
+	if err := p.stop(); err != nil {
+		t.Error(err)
+	}
+	for _, line := range p.complaints() {
+		t.Errorf("the log of %s: %s", p.name, line)
+	}
+	if t.Failed() {
+		t.Logf("the log of %s:\n%s", p.name, p.log())
+	}
+}

@@ -178,7 +178,7 @@ func TestLateHandles(t *testing.T) {
 	c := connect(t, sharedDev(t).grpc)
 	p := newPlace(t, c)
 	p.put(2)
-	got := p.take(2)
+	got := p.hold(c, 2, 10*time.Second)
 	until(t, 15*time.Second, func(ctx context.Context) bool { return p.state(ctx).GetReady() == 2 })
 	p.finish(got[:1])
 	h := got[1].GetSystemProperties().GetReceiptHandle()

@@ -34,8 +34,8 @@ func TestMain(m *testing.M) {
 // scratch is a directory for all tests, removed at the end.
 var scratch string
 
-// binary is the program under test.
-var binary = sync.OnceValues(func() (string, error) {
+// program is the program under test.
+var program = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "perigee-blackbox-")
 	if err != nil {
 		return "", err
@@ -63,7 +63,7 @@ type dev struct {
 var shared dev
 
 var startShared = sync.OnceValue(func() error {
-	bin, err := binary()
+	bin, err := program()
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func sharedDev(t *testing.T) dev {
 // ownDev starts a server for one test.
 func ownDev(t *testing.T) dev {
 	t.Helper()
-	bin, err := binary()
+	bin, err := program()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -151,17 +151,21 @@ func (p *place) seen(messages []*rmqv2.Message) {
 	}
 }
 
-// take receives until it has n messages.
+// take receives until it has n messages, and holds them for a minute.
 func (p *place) take(n int) []*rmqv2.Message {
 	p.t.Helper()
-	return p.takeBy(p.c, n)
+	return p.hold(p.c, n, time.Minute)
 }
 
-func (p *place) takeBy(c *client, n int) []*rmqv2.Message {
+// hold receives until it has n messages.
+func (p *place) hold(c *client, n int, lease time.Duration) []*rmqv2.Message {
 	p.t.Helper()
 	var got []*rmqv2.Message
 	for end := time.Now().Add(40 * time.Second); len(got) < n; {
-		a := p.receive(p.t.Context(), c, func(r *rmqv2.ReceiveMessageRequest) { r.BatchSize = int32(min(32, n-len(got))) })
+		a := p.receive(p.t.Context(), c, func(r *rmqv2.ReceiveMessageRequest) {
+			r.BatchSize = int32(min(32, n-len(got)))
+			invisible(lease)(r)
+		})
 		a.is(p.t, "OK|MESSAGE_NOT_FOUND")
 		got = append(got, a.messages...)
 		if time.Now().After(end) {

@@ -10,8 +10,8 @@ import (
 	rmqv2 "github.com/perigee-mq/perigee/api/apache/rocketmq/v2"
 )
 
-// served are the methods of this release.
-var served = []string{
+// methodsServed are the methods of this release.
+var methodsServed = []string{
 	"QueryRoute", "Heartbeat", "SendMessage", "QueryAssignment", "ReceiveMessage", "AckMessage", "Telemetry", "NotifyClientTermination", "ChangeInvisibleDuration",
 }
 

@@ -26,6 +26,8 @@ type Options struct {
 	Dir string
 	// SegmentBytes is the size of one commit-log file. Default 1 GiB.
 	SegmentBytes int64
+	// QueueFileBytes is the size of one file of the consume queues. Default 16 MiB.
+	QueueFileBytes int64
 	// Log receives what an operator acts on. Default: discard.
 	Log *slog.Logger
 	// LogEvents are the commit log's events.
@@ -97,7 +99,7 @@ func (s *Store) open() (err error) {
 	if err != nil {
 		return err
 	}
-	if s.queues, err = queue.Open(queue.Options{FS: s.o.FS, Dir: s.path(QueueDir), Log: s.o.Log}); err != nil {
+	if s.queues, err = queue.Open(queue.Options{FS: s.o.FS, Dir: s.path(QueueDir), FileBytes: s.o.QueueFileBytes, Log: s.o.Log}); err != nil {
 		return err
 	}
 	if err := s.loadCheckpoint(); err != nil {

@@ -13,8 +13,13 @@ import (
 	"github.com/perigee-mq/perigee/store/record"
 )
 
-// SegmentBytes is the size of a segment in tests.
-const SegmentBytes = 1 << 20
+// SegmentBytes is the size of a segment in tests, small so that they roll often.
+const SegmentBytes = 256 << 10
+
+// Options are those of a small store.
+func Options(fs vfs.FS, dir string) store.Options {
+	return store.Options{FS: fs, Dir: dir, SegmentBytes: SegmentBytes, QueueFileBytes: 64 << 10}
+}
 
 // Bench owns a store as a broker does, with the consume queues as its only view. It is used by one
 // goroutine.
@@ -32,20 +37,27 @@ type Bench struct {
 // Open opens and recovers a store and begins the next epoch.
 func Open(t testing.TB, fs vfs.FS, dir string) (*Bench, error) {
 	t.Helper()
-	s, err := store.Open(store.Options{FS: fs, Dir: dir, SegmentBytes: SegmentBytes})
+	s, err := store.Open(Options(fs, dir))
 	if err != nil {
 		return nil, err
 	}
 	b := &Bench{Store: s, t: t, now: 1_700_000_000_000}
 	if err := b.recover(); err != nil {
-		require.NoError(t, s.Close())
+		_ = s.Close()
 		return nil, err
 	}
 	b.batch = s.Log().NewBatch()
 	b.epoch++
 	start := record.EpochStart{Epoch: b.epoch, Incarnation: uint64(b.epoch)}
-	b.Write(record.TypeEpoch, record.EpochStartSize(&start), func(body []byte) { record.PutEpochStart(body, &start) })
-	return b, s.Log().Sync()
+	_, err = b.TryWrite(record.TypeEpoch, record.EpochStartSize(&start), func(body []byte) { record.PutEpochStart(body, &start) })
+	if err == nil {
+		err = s.Log().Sync()
+	}
+	if err != nil {
+		_ = s.Close()
+		return nil, err
+	}
+	return b, nil
 }
 
 // MustOpen is Open where no error is expected.
@@ -99,29 +111,45 @@ func (b *Bench) apply(r record.Record) error {
 	return nil
 }
 
-// Write appends one record, of which nothing is synced, and applies it.
-func (b *Bench) Write(t record.Type, size int, fill func(body []byte)) record.Record {
-	b.t.Helper()
+// TryWrite appends one record, of which nothing is synced, and applies it.
+func (b *Bench) TryWrite(t record.Type, size int, fill func(body []byte)) (record.Pos, error) {
 	b.now++
 	b.batch.Reset()
 	pos, body := b.batch.Begin(record.Header{Type: t, Epoch: b.epoch, Time: b.now}, size)
 	fill(body)
 	total := b.batch.Seal()
-	require.NoError(b.t, b.Store.Log().Write(b.batch))
+	if err := b.Store.Log().Write(b.batch); err != nil {
+		return 0, err
+	}
 	r, ref, err := b.Store.Log().Read(pos, total)
-	require.NoError(b.t, err)
+	if err != nil {
+		return 0, err
+	}
 	defer ref.Release()
-	require.NoError(b.t, b.apply(r))
-	return r
+	return pos, b.apply(r)
+}
+
+// Write is TryWrite where no error is expected.
+func (b *Bench) Write(t record.Type, size int, fill func(body []byte)) record.Pos {
+	b.t.Helper()
+	pos, err := b.TryWrite(t, size, fill)
+	require.NoError(b.t, err)
+	return pos
+}
+
+// TrySend appends the next message of a queue.
+func (b *Bench) TrySend(k queue.Key) error {
+	_, next := b.Store.Queues().Bounds(k)
+	m := Message(k, next)
+	_, err := b.TryWrite(record.TypeMsg, record.MsgSize(&m), func(body []byte) { record.PutMsg(body, &m) })
+	return err
 }
 
 // Send appends the next n messages of a queue.
 func (b *Bench) Send(k queue.Key, n int) {
 	b.t.Helper()
 	for range n {
-		_, next := b.Store.Queues().Bounds(k)
-		m := Message(k, next)
-		b.Write(record.TypeMsg, record.MsgSize(&m), func(body []byte) { record.PutMsg(body, &m) })
+		require.NoError(b.t, b.TrySend(k))
 	}
 }
 

@@ -25,7 +25,7 @@ func Suite(t *testing.T, fs vfs.FS, dir string) {
 	b.Send(c, 5)
 	b.Send(gone, 300)
 	b.Require(a, 400)
-	_, err := store.Open(store.Options{FS: fs, Dir: dir})
+	_, err := store.Open(Options(fs, dir))
 	require.True(t, mqerr.Is(err, mqerr.Exists), "%v", err)
 	require.ErrorContains(t, err, "stop it first")
 	b.Sync()
@@ -53,7 +53,7 @@ func Suite(t *testing.T, fs vfs.FS, dir string) {
 	b.Send(again, 1)
 	b.CloseClean()
 
-	s, err := store.Open(store.Options{FS: fs, Dir: dir, SegmentBytes: SegmentBytes})
+	s, err := store.Open(Options(fs, dir))
 	require.NoError(t, err)
 	require.NoError(t, s.Queues().Decode(section(t, s)))
 	r, err := s.Log().Recover(s.Checkpoint().Pos, func(record.Record) error { return nil })

@@ -10,7 +10,9 @@ import (
 	"io"
 	"log/slog"
 	"path/filepath"
+	"sync"
 
+	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/internal/vfs"
 	"github.com/perigee-mq/perigee/store/checkpoint"
 	"github.com/perigee-mq/perigee/store/commitlog"
@@ -55,6 +57,9 @@ type Store struct {
 	identity   Identity
 	promise    promise
 	clean      *Marker
+
+	saving     sync.Mutex // guards the checkpoint files and distrusted
+	distrusted bool
 }
 
 // Open takes the directory for this process and opens what is in it. The log still has to be
@@ -139,8 +144,13 @@ func (s *Store) Checkpoint() *checkpoint.Checkpoint { return s.checkpoint }
 
 // SaveCheckpoint makes the state of the views at pos durable: first the log up to there, because a
 // checkpoint must not know more than the log, then the queues' extents, then the file. It may run beside
-// appends, one at a time.
+// appends, one at a time. After Distrust it saves nothing and returns an error of kind Corrupt.
 func (s *Store) SaveCheckpoint(pos record.Pos, sections []checkpoint.Section) error {
+	s.saving.Lock()
+	defer s.saving.Unlock()
+	if s.distrusted {
+		return mqerr.New(mqerr.Corrupt, "the views of %s are damaged: there is no checkpoint until a start has rebuilt them from the log", s.o.Dir)
+	}
 	if s.log.Durable() < pos {
 		if err := s.log.Sync(); err != nil {
 			return err
@@ -158,7 +168,9 @@ func (s *Store) SaveCheckpoint(pos record.Pos, sections []checkpoint.Section) er
 // Forget gives up every checkpoint and empties the queues, for a rebuild of all views from the log. The
 // newest checkpoint is kept under another name for people to look at.
 func (s *Store) Forget() error {
-	if err := s.Distrust(); err != nil {
+	s.saving.Lock()
+	defer s.saving.Unlock()
+	if err := s.forgetLocked(); err != nil {
 		return err
 	}
 	s.checkpoint = nil
@@ -166,9 +178,17 @@ func (s *Store) Forget() error {
 	return nil
 }
 
-// Distrust gives up every checkpoint and leaves the views as they are: the next start rebuilds them from
-// the log. It is for a view that is found to be damaged while it is in use.
+// Distrust gives up every checkpoint, and those to come, and leaves the views as they are: the next start
+// rebuilds them from the log. It is for a view that is found to be damaged while it is in use, and waits
+// for a checkpoint that is being saved.
 func (s *Store) Distrust() error {
+	s.saving.Lock()
+	defer s.saving.Unlock()
+	s.distrusted = true
+	return s.forgetLocked()
+}
+
+func (s *Store) forgetLocked() error {
 	if err := checkpoint.Forget(s.o.FS, s.path(CheckpointDir)); err != nil {
 		return fmt.Errorf("give up the checkpoints in %s: %w", s.path(CheckpointDir), err)
 	}

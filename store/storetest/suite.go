@@ -66,6 +66,7 @@ func Suite(t *testing.T, fs vfs.FS, dir string) {
 	require.False(t, b.Store.Clean(), "the marker is gone after one start")
 	b.Require(again, 121)
 	require.NoError(t, b.Store.Distrust())
+	require.True(t, mqerr.Is(b.Checkpoint(), mqerr.Corrupt), "a checkpoint of what is damaged")
 	b.Close()
 
 	b = MustOpen(t, fs, dir)

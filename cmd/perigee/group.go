@@ -28,10 +28,11 @@ type groupSettings struct {
 }
 
 func newGroupPut(verb string) *cobra.Command {
-	s := &groupSettings{clientSettings: defaultClient(), outputSettings: outputSettings{"table"}, MaxAttempts: 17, From: "first"}
+	s := &groupSettings{clientSettings: defaultClient(), outputSettings: outputSettings{"table"}}
 	mode := controllerv1.PutMode_PUT_MODE_UPDATE
 	short := "Change a group: what is not named stays"
 	if verb == "create" {
+		s.MaxAttempts, s.From = 17, "first"
 		mode = controllerv1.PutMode_PUT_MODE_UNSPECIFIED
 		short = "Create a group"
 	}

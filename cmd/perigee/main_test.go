@@ -9,7 +9,6 @@ import (
 func TestMain(m *testing.M) { testscript.Main(m, map[string]func(){"perigee": main}) }
 
 func TestScripts(t *testing.T) {
-	newRoot() // fills settingKeys
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script", Cmds: scriptCommands, RequireExplicitExec: true, RequireUniqueNames: true,
 		Setup: func(e *testscript.Env) error {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/perigee-mq/perigee/internal/cfg"
 	"github.com/perigee-mq/perigee/internal/obs"
@@ -47,7 +48,7 @@ func newRoot() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.PersistentFlags().String("config", "", "YAML file with settings; a key is a flag's name")
+	root.PersistentFlags().String(cfg.FileKey, "", "YAML file with settings; a key is a flag's name")
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usageError("%w\nsee: %s --help", err, c.CommandPath())
 	})
@@ -118,16 +119,13 @@ func unknownCommand(c *cobra.Command, name string) error {
 // runs: default < file < environment < flag.
 func withSettings(c *cobra.Command, into any) *cobra.Command {
 	cfg.AddFlags(c.Flags(), into)
-	for _, f := range cfg.Fields(into) {
-		settingKeys[f.Key] = true
-	}
 	run := c.RunE
 	c.RunE = func(c *cobra.Command, args []string) error {
-		file, err := c.Flags().GetString("config")
+		file, err := c.Flags().GetString(cfg.FileKey)
 		if err != nil {
 			return err
 		}
-		if err := cfg.Load(into, cfg.Source{File: file, Environ: os.Environ(), Known: knownKeys(), Flags: c.Flags()}); err != nil {
+		if err := cfg.Load(c.Flags(), cfg.Source{File: file, Environ: os.Environ(), Known: settingKeys(c.Root())}); err != nil {
 			return usageError("%w", err)
 		}
 		return run(c, args)
@@ -135,13 +133,17 @@ func withSettings(c *cobra.Command, into any) *cobra.Command {
 	return c
 }
 
-// settingKeys are the settings of all commands: one environment and one file may serve several.
-var settingKeys = map[string]bool{}
-
-func knownKeys() []string {
-	keys := make([]string, 0, len(settingKeys))
-	for k := range settingKeys {
-		keys = append(keys, k)
+// settingKeys are the settings of a command and all below it: one environment and one file may serve
+// several commands.
+func settingKeys(c *cobra.Command) []string {
+	var keys []string
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		if cfg.IsSetting(f) {
+			keys = append(keys, f.Name)
+		}
+	})
+	for _, sub := range c.Commands() {
+		keys = append(keys, settingKeys(sub)...)
 	}
 	return keys
 }

@@ -117,7 +117,7 @@ func scriptEnv(ts *testscript.TestScript) []string {
 			vars = append(vars, name+"="+v)
 		}
 	}
-	for _, key := range knownKeys() {
+	for _, key := range append(settingKeys(newRoot()), cfg.FileKey) {
 		if v := ts.Getenv(cfg.EnvName(key)); v != "" {
 			vars = append(vars, cfg.EnvName(key)+"="+v)
 		}

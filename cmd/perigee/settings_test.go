@@ -4,7 +4,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 
@@ -23,10 +22,10 @@ const settingsHead = `# Settings
 
 Written from the settings of each command: change those, then run ` + "`go test ./cmd/perigee -run TestSettingsPage -update`" + `.
 
-Every setting is a flag, an environment variable or a key of the YAML file given with ` + "`--config`" + `; the key is the flag's name. Later ones win: default, file,
-environment, flag. A name that no command knows is an error; one of another command is allowed, so that one file or environment can serve several. An
-empty environment variable is one that is not set. Times are written like 500ms, 30s or 1m; sizes like 64MiB; lists with commas, in the file as a YAML
-list. ` + "`GOGC` and `GOMEMLIMIT`" + ` work as in every Go program; servers start with GOGC=400 unless it is set.
+Every setting is a flag, an environment variable or a key of the YAML file given with ` + "`--config` or `PERIGEE_CONFIG`" + `; the key is the flag's name. Later ones win:
+default, file, environment, flag. A name that no command knows is an error; one of another command is allowed, so that one file or environment can serve
+several. An empty environment variable, or a key without a value, is not set. Times are written like 500ms, 30s or 1m; sizes like 64MiB; lists with commas,
+in the file also as a YAML list. ` + "`GOGC` and `GOMEMLIMIT`" + ` work as in every Go program; servers start with GOGC=400 unless it is set.
 `
 
 // TestSettingsPage tells whether docs/settings.md is what the commands say.
@@ -44,10 +43,9 @@ func TestSettingsPage(t *testing.T) {
 
 // writeSettings writes a table for every command below c that has settings.
 func writeSettings(b *strings.Builder, c *cobra.Command) {
-	known := knownKeys()
 	var rows []string
 	c.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
-		if slices.Contains(known, f.Name) {
+		if cfg.IsSetting(f) {
 			rows = append(rows, settingRow(f))
 		}
 	})

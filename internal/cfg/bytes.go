@@ -1,7 +1,7 @@
 package cfg
 
 import (
-	"fmt"
+	"errors"
 	"strconv"
 	"strings"
 )
@@ -26,9 +26,12 @@ func (b Bytes) String() string {
 	return strconv.FormatInt(int64(b), 10) + "B"
 }
 
-// UnmarshalText reads a size.
-func (b *Bytes) UnmarshalText(text []byte) error {
-	s, unit := strings.TrimSpace(string(text)), int64(1)
+// Type names the kind of setting, for help texts.
+func (b *Bytes) Type() string { return "size" }
+
+// Set reads a size.
+func (b *Bytes) Set(text string) error {
+	s, unit := strings.TrimSpace(text), int64(1)
 	for _, u := range units {
 		if rest, ok := strings.CutSuffix(s, u.name); ok {
 			s, unit = strings.TrimSpace(rest), u.size
@@ -37,7 +40,7 @@ func (b *Bytes) UnmarshalText(text []byte) error {
 	}
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || n < 0 || n > (1<<62)/unit {
-		return fmt.Errorf("%q is no size: write a number with B, KiB, MiB, GiB or TiB", text)
+		return errors.New("write a size as a number with B, KiB, MiB, GiB or TiB")
 	}
 	*b = Bytes(n * unit)
 	return nil

@@ -3,6 +3,7 @@ package inspect_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/internal/vfs"
+	"github.com/perigee-mq/perigee/store/checkpoint"
 	"github.com/perigee-mq/perigee/store/inspect"
 	"github.com/perigee-mq/perigee/store/queue"
 	"github.com/perigee-mq/perigee/store/record"
@@ -98,6 +100,81 @@ func TestDamagedQueueIsNamed(t *testing.T) {
 	r := check(t, dir)
 	require.NotEmpty(t, r.Faults)
 	require.Contains(t, r.Faults[0], "topic 3 queue 1")
+}
+
+func TestCheckGoesOnBehindDamage(t *testing.T) {
+	dir := stopped(t, 3000)
+	segments, err := os.ReadDir(filepath.Join(dir, "log"))
+	require.NoError(t, err)
+	flip(t, filepath.Join(dir, "log", segments[0].Name()), 200_000)
+	flip(t, filepath.Join(dir, "log", segments[2].Name()), 5)
+	r := check(t, dir)
+	require.Len(t, r.Faults, 2, "%q", r.Faults)
+	require.Contains(t, r.Faults[0], segments[0].Name()+" at byte")
+	require.Contains(t, r.Faults[1], segments[2].Name()+" at byte 0")
+	require.Greater(t, r.Messages, int64(1500))
+	require.Greater(t, r.Segments, 4)
+}
+
+func TestDeletedTopicIsNoFault(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	b := storetest.MustOpen(t, vfs.OS, dir)
+	before, after := queue.Key{Topic: 7}, queue.Key{Topic: 8}
+	b.Send(before, 130)
+	b.Send(after, 130)
+	b.DeleteTopic(before.Topic)
+	b.Send(key, 10)
+	require.NoError(t, b.Checkpoint())
+	b.DeleteTopic(after.Topic)
+	b.Send(key, 10)
+	b.Sync()
+	b.Close()
+	r := check(t, dir)
+	require.Empty(t, r.Faults)
+	require.Equal(t, 1, r.Queues)
+}
+
+func TestQueueWithWrongEndIsNamed(t *testing.T) {
+	for name, c := range map[string]struct {
+		first, more queue.Key
+		want        string
+	}{
+		"too short": {key, key, "topic 3 queue 1 ends at offset 10, in the log it ends at 15"},
+		"missing":   {key, queue.Key{Topic: 9, Queue: 4}, "topic 9 queue 4 is missing, in the log it ends at 5"},
+	} {
+		dir := filepath.Join(t.TempDir(), "data")
+		b := storetest.MustOpen(t, vfs.OS, dir)
+		b.Send(c.first, 10)
+		state, err := b.Store.Queues().Encode(nil)
+		require.NoError(t, err)
+		b.Send(c.more, 5)
+		require.NoError(t, b.Store.SaveCheckpoint(b.Store.Log().Written(), []checkpoint.Section{{Name: queue.Section, Data: state}}))
+		b.Close()
+		r := check(t, dir)
+		require.Len(t, r.Faults, 1, name)
+		require.Contains(t, r.Faults[0], c.want)
+	}
+}
+
+func TestUndecodableRecordIsNamed(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	b := storetest.MustOpen(t, vfs.OS, dir)
+	pos := b.Write(record.TypeSkip, 1, func(body []byte) { body[0] = 0xff })
+	b.Sync()
+	b.Close()
+	r := check(t, dir)
+	require.Len(t, r.Faults, 1)
+	require.Contains(t, r.Faults[0], fmt.Sprintf("SKIP at %d", pos))
+}
+
+func TestDamagedCheckpointIsNamed(t *testing.T) {
+	dir := stopped(t, 5)
+	names, err := os.ReadDir(filepath.Join(dir, "checkpoint"))
+	require.NoError(t, err)
+	flip(t, filepath.Join(dir, "checkpoint", names[0].Name()), 30)
+	r := check(t, dir)
+	require.Len(t, r.Faults, 1)
+	require.Contains(t, r.Faults[0], names[0].Name())
 }
 
 func TestTornTailIsNoFault(t *testing.T) {

@@ -151,6 +151,18 @@ func (s *Store) Bounds(k Key) (lo, hi record.QueueOffset) {
 	return 0, 0
 }
 
+// Keys returns the names of all queues, sorted.
+func (s *Store) Keys() []Key {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sortLocked()
+	keys := make([]Key, len(s.order))
+	for i, q := range s.order {
+		keys[i] = q.key
+	}
+	return keys
+}
+
 // Stats are sizes of a Store, for metrics and tests.
 type Stats struct {
 	Queues      int

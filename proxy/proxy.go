@@ -157,6 +157,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	// What calls need goes on until they are drained.
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	g.Go(func() error { return p.ctl.Run(work) })
+	g.Go(func() error { return p.brokers.follow(work) })
 	g.Go(func() error {
 		return p.clients.Run(work, clients.Report{Brokers: p.brokers, Shards: p.shards, Log: p.o.Log})
 	})

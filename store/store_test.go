@@ -202,6 +202,29 @@ func TestMarkerVouchesOnce(t *testing.T) {
 	})
 }
 
+// TestMarkerIsGoneBeforeTheFirstAppend loses what was appended and shown, but not synced: the log is as
+// the marker says, and yet a suffix of it is gone.
+func TestMarkerIsGoneBeforeTheFirstAppend(t *testing.T) {
+	fs := memfs.New()
+	storetest.MustOpen(t, fs, dir).CloseClean()
+	s := open(t, fs)
+	_, err := s.Log().Recover(s.Checkpoint().Pos, nopApply)
+	require.NoError(t, err)
+	require.True(t, s.Clean())
+	b := s.Log().NewBatch()
+	b.Begin(record.Header{Type: record.TypeEpoch, Epoch: 9, Time: 1 << 42}, 8)
+	b.Seal()
+	require.NoError(t, s.Log().Write(b))
+	found := fs.Crash(rand.New(rand.NewPCG(1, 1)), 0)
+	require.NoError(t, s.Close())
+
+	s = open(t, found)
+	_, err = s.Log().Recover(s.Checkpoint().Pos, nopApply)
+	require.NoError(t, err)
+	require.False(t, s.Clean())
+	require.NoError(t, s.Close())
+}
+
 func TestMarkerOfAnotherLogIsNotClean(t *testing.T) {
 	for name, text := range map[string]string{
 		"other end": `{"incarnation":1,"end":8,"last":0,"crc":1}`, "other record": "", "damaged": `{"incarn`, "absurd": `{"end":5,"last":9}`,

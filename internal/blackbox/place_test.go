@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+
 	rmqv2 "github.com/perigee-mq/perigee/api/apache/rocketmq/v2"
 	adminv1 "github.com/perigee-mq/perigee/api/perigee/admin/v1"
 	controllerv1 "github.com/perigee-mq/perigee/api/perigee/controller/v1"
@@ -98,13 +100,20 @@ func (p *place) send(ctx context.Context, c *client, messages ...*rmqv2.Message)
 	a := c.do(ctx, "SendMessage", &rmqv2.SendMessageRequest{Messages: messages})
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for i, e := range a.entries {
-		if e.GetCode() == rmqv2.Code_OK {
-			p.stored[messages[i].GetSystemProperties().GetMessageId()] = true
+	for i, m := range messages {
+		id := m.GetSystemProperties().GetMessageId()
+		switch {
+		case i < len(a.entries) && a.entries[i].GetCode() == rmqv2.Code_OK:
+			p.stored[id] = true
+		case a.code == codes.OK && decided(a.status) && !p.stored[id]:
+			delete(p.bodies, id) // it must never come
 		}
 	}
 	return a
 }
+
+// decided tells whether an answer says what has happened. PROXY_TIMEOUT is for what may have.
+func decided(s *rmqv2.Status) bool { return s.GetCode() != rmqv2.Code_PROXY_TIMEOUT }
 
 // put stores n messages, one call each.
 func (p *place) put(n int) {
@@ -188,7 +197,9 @@ func (p *place) ack(ctx context.Context, c *client, messages []*rmqv2.Message) a
 	defer p.mu.Unlock()
 	for i, e := range a.entries {
 		id := req.GetEntries()[i].GetMessageId()
-		delete(p.maybe, id)
+		if decided(e) {
+			delete(p.maybe, id)
+		}
 		if e.GetCode() == rmqv2.Code_OK {
 			p.done[id] = true
 		}
@@ -207,17 +218,22 @@ func (p *place) finish(messages []*rmqv2.Message) {
 func (p *place) settle() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.t.Context()), time.Minute)
 	defer cancel()
-	for open := p.open(ctx); open != 0 && ctx.Err() == nil; open = p.open(ctx) {
+	open := p.open(ctx)
+	for open != 0 && ctx.Err() == nil {
 		a := p.receive(ctx, p.c, nil)
 		if a.is(p.t, "OK|MESSAGE_NOT_FOUND"); len(a.messages) > 0 {
 			p.ack(ctx, p.c, a.messages).is(p.t, "OK")
 		}
-		if p.t.Failed() {
+		if open = p.open(ctx); p.t.Failed() {
 			return // one fault is enough
 		}
 	}
-	if open := p.open(ctx); open != 0 {
+	if open != 0 {
 		p.t.Errorf("group %s: %d messages are neither done nor delivered", p.group, open)
+		return
+	}
+	length := p.length(ctx)
+	if p.t.Failed() {
 		return
 	}
 	p.mu.Lock()
@@ -233,8 +249,8 @@ func (p *place) settle() {
 			p.t.Errorf("message %s was stored and is lost", id)
 		}
 	}
-	if n := p.length(ctx); n != int64(len(gone)) {
-		p.t.Errorf("topic %s holds %d messages, %d were seen", p.topic, n, len(gone))
+	if length != int64(len(gone)) {
+		p.t.Errorf("topic %s holds %d messages, %d were seen", p.topic, length, len(gone))
 	}
 }
 

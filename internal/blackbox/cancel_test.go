@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	rmqv2 "github.com/perigee-mq/perigee/api/apache/rocketmq/v2"
 )
@@ -55,11 +56,12 @@ func TestReceiveCancelledWhileWaiting(t *testing.T) {
 	d := ownDev(t)
 	c := connect(t, d.grpc)
 	p := newPlace(t, c)
+	long := func(r *rmqv2.ReceiveMessageRequest) { r.LongPollingTimeout = durationpb.New(20 * time.Second) }
 	for round := range 3 {
-		ctx, cancel := context.WithCancel(t.Context())
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		var wg sync.WaitGroup
 		for range 50 {
-			wg.Go(func() { p.receive(ctx, c, nil).is(t, "Canceled") })
+			wg.Go(func() { p.receive(ctx, c, long).is(t, "Canceled") })
 		}
 		until(t, 5*time.Second, func(context.Context) bool { return d.metric(t, "perigee_proxy_receives_waiting") == 50 })
 		cancel()
@@ -73,7 +75,9 @@ func TestReceiveCancelledWhileWaiting(t *testing.T) {
 	for range 20 {
 		one := connect(t, d.grpc)
 		gone = append(gone, one)
-		b, err := proto.Marshal(receiveRequest(p.topic, p.group))
+		req := receiveRequest(p.topic, p.group)
+		long(req)
+		b, err := proto.Marshal(req)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -112,7 +116,7 @@ func TestReceiveCancelledAnywhere(t *testing.T) {
 				a := p.receive(ctx, one, func(r *rmqv2.ReceiveMessageRequest) {
 					r.BatchSize = int32(1 + rng.IntN(32))
 					if rng.IntN(3) == 0 {
-						r.AttemptId = proto.String(fmt.Sprint(i, n))
+						r.AttemptId = new(fmt.Sprint(i, n))
 					}
 				})
 				a.is(t, "OK|Canceled|MESSAGE_NOT_FOUND")

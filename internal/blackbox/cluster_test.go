@@ -20,6 +20,7 @@ type cluster struct {
 	ctlAddr, raft string
 	controller    *process
 	brokers       map[string]*process
+	brokerAddr    map[string]string
 	proxies       [2]dev
 	proxyAddr     [2]string
 	all           []*process // in the order of their starts
@@ -42,7 +43,7 @@ func newCluster(t *testing.T) *cluster {
 	if testing.Short() {
 		t.Skip("a cluster of processes")
 	}
-	k := &cluster{t: t, dir: t.TempDir(), ctlAddr: freeAddr(t), raft: freeAddr(t), brokers: map[string]*process{}}
+	k := &cluster{t: t, dir: t.TempDir(), ctlAddr: freeAddr(t), raft: freeAddr(t), brokers: map[string]*process{}, brokerAddr: map[string]string{}}
 	t.Cleanup(k.stop)
 	k.startController()
 	k.startBroker("a")
@@ -89,8 +90,9 @@ func (k *cluster) startController() {
 // startBroker starts the broker of a group on its directory, on a new port.
 func (k *cluster) startBroker(group string) {
 	k.t.Helper()
-	k.brokers[group], _ = k.run("broker "+group, "broker", "--data-dir", filepath.Join(k.dir, group), "--addr", "127.0.0.1:0",
+	p, addrs := k.run("broker "+group, "broker", "--data-dir", filepath.Join(k.dir, group), "--addr", "127.0.0.1:0",
 		"--group", group, "--id", "1", "--controller", k.ctlAddr, "--segment-bytes", "16MiB")
+	k.brokers[group], k.brokerAddr[group] = p, addrs["addr"]
 }
 
 func (k *cluster) startProxy(i int) {

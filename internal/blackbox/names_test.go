@@ -177,14 +177,14 @@ func TestInvalidUTF8(t *testing.T) {
 	}{
 		{"topic of a route", "QueryRoute", request("QueryRoute", marker, ""), refused + "|ILLEGAL_TOPIC"},
 		{"topic of a send", "SendMessage", message(func(m *rmqv2.Message) { m.Topic.Name = marker }), refused + "|ILLEGAL_TOPIC"},
-		{"tag", "SendMessage", message(func(m *rmqv2.Message) { m.SystemProperties.Tag = proto.String(marker) }), refused + "|ILLEGAL_MESSAGE_TAG"},
+		{"tag", "SendMessage", message(func(m *rmqv2.Message) { m.SystemProperties.Tag = new(marker) }), refused + "|ILLEGAL_MESSAGE_TAG"},
 		{"key", "SendMessage", message(func(m *rmqv2.Message) { m.SystemProperties.Keys = []string{marker} }), refused + "|ILLEGAL_MESSAGE_KEY"},
 		{"message id", "SendMessage", message(func(m *rmqv2.Message) { m.SystemProperties.MessageId = marker }), refused + "|ILLEGAL_MESSAGE_ID"},
-		{"message group", "SendMessage", message(func(m *rmqv2.Message) { m.SystemProperties.MessageGroup = proto.String(marker) }), refused + "|ILLEGAL_MESSAGE_GROUP"},
+		{"message group", "SendMessage", message(func(m *rmqv2.Message) { m.SystemProperties.MessageGroup = new(marker) }), refused + "|ILLEGAL_MESSAGE_GROUP"},
 		{"property key", "SendMessage", message(func(m *rmqv2.Message) { m.UserProperties = map[string]string{marker: "v"} }), refused + "|ILLEGAL_MESSAGE_PROPERTY_KEY"},
 		{"property value", "SendMessage", message(func(m *rmqv2.Message) { m.UserProperties = map[string]string{"k": marker} }), refused + "|ILLEGAL_MESSAGE_PROPERTY_KEY"},
 		{"born host", "SendMessage", message(func(m *rmqv2.Message) { m.SystemProperties.BornHost = marker }), refused},
-		{"trace", "SendMessage", message(func(m *rmqv2.Message) { m.SystemProperties.TraceContext = proto.String(marker) }), refused},
+		{"trace", "SendMessage", message(func(m *rmqv2.Message) { m.SystemProperties.TraceContext = new(marker) }), refused},
 		{"topic of a receive", "ReceiveMessage", receiveRequest(marker, p.group), refused + "|ILLEGAL_TOPIC"},
 		{"group of a receive", "ReceiveMessage", receiveRequest(p.topic, marker), refused + "|ILLEGAL_CONSUMER_GROUP"},
 		{"handle of an ack", "AckMessage", &rmqv2.AckMessageRequest{

@@ -75,20 +75,17 @@ func receiveCases() []receiveCase {
 		{"an unknown broker", func(r *rmqv2.ReceiveMessageRequest) { r.MessageQueue.Broker = &rmqv2.Broker{Name: "nobody"} }, "OK|BAD_REQUEST", 32},
 		{"an unknown broker with an attempt id", func(r *rmqv2.ReceiveMessageRequest) {
 			r.MessageQueue.Broker = &rmqv2.Broker{Name: "nobody"}
-			attempt := "an attempt"
-			r.AttemptId = &attempt
+			r.AttemptId = new("an attempt")
 		}, "OK|BAD_REQUEST", 32},
 		{"a negative polling time", func(r *rmqv2.ReceiveMessageRequest) { r.LongPollingTimeout = durationpb.New(-time.Hour) }, "OK", 32},
 		{"the longest polling time", func(r *rmqv2.ReceiveMessageRequest) {
 			r.LongPollingTimeout = &durationpb.Duration{Seconds: math.MaxInt64, Nanos: math.MaxInt32}
 		}, "OK", 32},
 		{"an attempt id of 1 MiB", func(r *rmqv2.ReceiveMessageRequest) {
-			attempt := strings.Repeat("a", 1<<20)
-			r.AttemptId = &attempt
+			r.AttemptId = new(strings.Repeat("a", 1<<20))
 		}, "OK|BAD_REQUEST", 32},
 		{"an attempt id with NUL", func(r *rmqv2.ReceiveMessageRequest) {
-			attempt := "a\x00b"
-			r.AttemptId = &attempt
+			r.AttemptId = new("a\x00b")
 		}, "OK|BAD_REQUEST", 32},
 	}
 }

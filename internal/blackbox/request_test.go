@@ -35,7 +35,7 @@ func request(method, topic, group string) proto.Message {
 	case "ReceiveMessage":
 		return receiveRequest(topic, group)
 	case "AckMessage":
-		return ackRequest(topic, group, &rmqv2.Message{SystemProperties: &rmqv2.SystemProperties{MessageId: "an-id", ReceiptHandle: proto.String("handle")}})
+		return ackRequest(topic, group, &rmqv2.Message{SystemProperties: &rmqv2.SystemProperties{MessageId: "an-id", ReceiptHandle: new("handle")}})
 	case "ChangeInvisibleDuration":
 		return changeRequest(topic, group, "handle", 30*time.Second)
 	case "Heartbeat":

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -95,7 +94,7 @@ func sendCases() []sendCase {
 		{"a tag of 16 KiB and 1", tag(strings.Repeat("t", 16<<10+1)), tooLarge},
 		{"keys of 20 KiB", keys(strings.Repeat("k", 10<<10), strings.Repeat("l", 10<<10)), tooLarge},
 		{"a born host of 64 KiB", system(func(p *rmqv2.SystemProperties) { p.BornHost = strings.Repeat("h", 64<<10) }), tooLarge},
-		{"a trace of 64 KiB", system(func(p *rmqv2.SystemProperties) { p.TraceContext = proto.String(strings.Repeat("t", 64<<10)) }), tooLarge},
+		{"a trace of 64 KiB", system(func(p *rmqv2.SystemProperties) { p.TraceContext = new(strings.Repeat("t", 64<<10)) }), tooLarge},
 		{"a message id of 64 KiB", system(func(p *rmqv2.SystemProperties) { p.MessageId = strings.Repeat("i", 64<<10) }), tooLarge},
 		{"empty property key", property("", "v"), "OK"},
 		{"empty property value", property("k", ""), "OK"},
@@ -132,15 +131,15 @@ func sendCases() []sendCase {
 		{"a negative queue", system(func(p *rmqv2.SystemProperties) { p.QueueId = -7 }), "OK"},
 		{"a queue that is not there", system(func(p *rmqv2.SystemProperties) { p.QueueId = 1 << 30 }), "OK"},
 		{"fields of the server", system(func(p *rmqv2.SystemProperties) {
-			p.ReceiptHandle, p.QueueOffset, p.DeliveryAttempt = proto.String("h"), proto.Int64(-5), proto.Int32(-3)
+			p.ReceiptHandle, p.QueueOffset, p.DeliveryAttempt = new("h"), new(int64(-5)), new(int32(-3))
 			p.StoreHost, p.StoreTimestamp = "nowhere", timestamppb.New(time.Unix(1<<40, 0))
 		}), "OK"},
 		{"born before 1970", system(func(p *rmqv2.SystemProperties) { p.BornTimestamp = &timestamppb.Timestamp{Seconds: -1000} }), "OK"},
 		{"born at no time", system(func(p *rmqv2.SystemProperties) { p.BornTimestamp = &timestamppb.Timestamp{Seconds: 1 << 62} }), "BAD_REQUEST|OK"},
 		{"a message group for a plain topic", messageGroup("g"), "MESSAGE_PROPERTY_CONFLICT_WITH_TYPE"},
-		{"a priority for a plain topic", system(func(p *rmqv2.SystemProperties) { p.Priority = proto.Int32(1) }), "MESSAGE_PROPERTY_CONFLICT_WITH_TYPE"},
-		{"a negative priority", system(func(p *rmqv2.SystemProperties) { p.Priority = proto.Int32(-1) }), "BAD_REQUEST|MESSAGE_PROPERTY_CONFLICT_WITH_TYPE"},
-		{"a lite topic for a plain topic", system(func(p *rmqv2.SystemProperties) { p.LiteTopic = proto.String("l") }), "MESSAGE_PROPERTY_CONFLICT_WITH_TYPE"},
+		{"a priority for a plain topic", system(func(p *rmqv2.SystemProperties) { p.Priority = new(int32(1)) }), "MESSAGE_PROPERTY_CONFLICT_WITH_TYPE"},
+		{"a negative priority", system(func(p *rmqv2.SystemProperties) { p.Priority = new(int32(-1)) }), "BAD_REQUEST|MESSAGE_PROPERTY_CONFLICT_WITH_TYPE"},
+		{"a lite topic for a plain topic", system(func(p *rmqv2.SystemProperties) { p.LiteTopic = new("l") }), "MESSAGE_PROPERTY_CONFLICT_WITH_TYPE"},
 		{
 			"a transaction for a plain topic", system(func(p *rmqv2.SystemProperties) { p.MessageType = rmqv2.MessageType_TRANSACTION }),
 			"MESSAGE_PROPERTY_CONFLICT_WITH_TYPE",
@@ -157,7 +156,7 @@ func sendCases() []sendCase {
 			p.DeliveryTimestamp = &timestamppb.Timestamp{Seconds: time.Now().Unix() + 10, Nanos: -5}
 		}), "ILLEGAL_DELIVERY_TIME|BAD_REQUEST|MESSAGE_PROPERTY_CONFLICT_WITH_TYPE"},
 	}
-	for _, name := range strings.Fields(reserved) {
+	for name := range strings.FieldsSeq(reserved) {
 		cases = append(cases, sendCase{"reserved " + name, property(name, "v"), badProperty})
 	}
 	for what, text := range map[string]string{

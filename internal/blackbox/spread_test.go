@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	rmqv2 "github.com/perigee-mq/perigee/api/apache/rocketmq/v2"
 	adminv1 "github.com/perigee-mq/perigee/api/perigee/admin/v1"
 	controllerv1 "github.com/perigee-mq/perigee/api/perigee/controller/v1"
@@ -99,7 +97,7 @@ func TestProxyKilled(t *testing.T) {
 		return doomed.do(ctx, "QueryRoute", request("QueryRoute", p.topic, "")).name() == "OK"
 	})
 	attempt := func(r *rmqv2.ReceiveMessageRequest) {
-		r.AttemptId, r.BatchSize = proto.String("an-attempt"), 4
+		r.AttemptId, r.BatchSize = new("an-attempt"), 4
 		r.MessageQueue.Broker = &rmqv2.Broker{Name: "b"}
 		invisible(time.Minute)(r)
 	}

@@ -179,3 +179,40 @@ func TestTLS(t *testing.T) {
 	defer cancel()
 	strict.do(ctx, "QueryRoute", request("QueryRoute", p.topic, "")).is(t, "Unavailable|DeadlineExceeded")
 }
+
+// TestStrangersInside: the ports that only our own processes use are as hard to disturb.
+func TestStrangersInside(t *testing.T) {
+	t.Parallel()
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 3))
+	k := newCluster(t)
+	p := newPlace(t, k.client(0))
+	p.put(4)
+	random := func(n int) string {
+		b := make([]byte, n)
+		for i := range b {
+			b[i] = byte(rng.Uint32())
+		}
+		return string(b)
+	}
+	talks := []string{
+		random(4096), "\x16\x03\x01\xff\xff" + random(100), "GET / HTTP/1.1\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + random(1000),
+		strings.Repeat("\x00", 1000), "\xff\xff\xff\xff\xff\xff\xff\xff",
+	}
+	for _, addr := range []string{k.ctlAddr, k.brokerAddr["a"], k.proxies[0].http} {
+		for _, talk := range talks {
+			conn, err := net.Dial("tcp", addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			says(talk)(conn)
+			_ = conn.SetReadDeadline(time.Now().Add(50 * time.Millisecond)) // long enough to be read
+			_, _ = io.Copy(io.Discard, conn)
+			_ = conn.Close()
+		}
+	}
+	p.finish(p.take(4))
+	other := newPlace(t, k.client(1)) // the controller works
+	other.put(4)
+}

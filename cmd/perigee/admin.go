@@ -3,17 +3,13 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"io"
 	"net"
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
@@ -49,6 +45,9 @@ func (s clientSettings) dial() (*grpc.ClientConn, error) {
 	if _, _, err := net.SplitHostPort(s.Server); err != nil {
 		return nil, usageError("--server %q: write host:port", s.Server)
 	}
+	if s.Timeout <= 0 {
+		return nil, usageError("--timeout %s: use more than 0", s.Timeout)
+	}
 	conn, err := grpc.NewClient("passthrough:///"+s.Server, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReply), grpc.MaxCallSendMsgSize(maxReply)))
 	if err != nil {
@@ -67,36 +66,6 @@ func (s clientSettings) admin(ctx context.Context, f func(context.Context, admin
 	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
 	defer cancel()
 	return s.explain(f(ctx, adminv1.NewAdminServiceClient(conn)))
-}
-
-// explain turns a gRPC error into one with an exit code and something to do.
-func (s clientSettings) explain(err error) error {
-	if err == nil {
-		return nil
-	}
-	if _, coded := errors.AsType[exitError](err); coded {
-		return err
-	}
-	st, ok := status.FromError(err)
-	if !ok {
-		return err
-	}
-	said := len(st.Details()) > 0 // by a handler of ours, so the service itself is there
-	switch st.Code() {
-	case codes.Unavailable, codes.DeadlineExceeded:
-		if said {
-			return exitError{code: exitUnreachable, err: errors.New(st.Message())}
-		}
-		return exitError{code: exitUnreachable, err: fmt.Errorf("%s does not answer (%s): is it running, and is --server its gRPC address?", s.Server, st.Message())}
-	case codes.Unimplemented:
-		if said {
-			break
-		}
-		return exitError{code: exitUnreachable, err: fmt.Errorf("%s is no Perigee proxy: it does not know the administrative service", s.Server)}
-	case codes.Canceled:
-		return exitError{code: exitFailed, err: errors.New("interrupted")}
-	}
-	return exitError{code: exitRefused, err: errors.New(st.Message())}
 }
 
 // printJSON prints a message as indented JSON.

@@ -47,6 +47,10 @@ func newLoad(kind bench.Kind, short string) *cobra.Command {
 		if err := s.check(); err != nil {
 			return err
 		}
+		if s.Callers < 1 || s.Connections < 1 || s.Size < 1 || s.Batch < 0 || s.Count < 0 || s.Duration <= 0 || s.Timeout <= 0 {
+			return usageError("--callers, --connections, --size, --duration and --timeout must be more than 0, --batch and --count not less")
+		}
+		defer untilSignal(c)() // what was measured so far is told
 		o := bench.Options{
 			Kind: kind, Server: s.Server, Topic: s.Topic, Group: s.Group, Callers: s.Callers, Conns: s.Connections, Size: s.Size, Batch: s.Batch,
 			Count: int64(s.Count), Time: s.Duration, Timeout: s.Timeout,

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"net"
+
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
@@ -27,7 +29,7 @@ func newBroker() *cobra.Command {
 	c := &cobra.Command{
 		Use: "broker --data-dir DIR --group NAME --controller ADDR", Short: "Run a broker: one log and its views",
 		Args: exactArgs(0, "no argument"),
-		RunE: func(c *cobra.Command, _ []string) error { return s.run(c) },
+		RunE: asServer(s.run),
 	}
 	return withSettings(c, s)
 }
@@ -57,7 +59,12 @@ func (s *brokerSettings) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	tuneGC()
+	var http net.Listener // nil: none
+	if s.HTTPAddr != "" {
+		if http, err = listen("--http-addr", s.HTTPAddr); err != nil {
+			return err
+		}
+	}
 	logStart(log, "broker", "addr", ln.Addr().String(), "group", s.Group, "id", s.ID, "data_dir", s.DataDir)
 	metrics, err := obs.NewMetrics()
 	if err != nil {
@@ -67,20 +74,22 @@ func (s *brokerSettings) run(c *cobra.Command) error {
 		DataDir: s.DataDir, Group: s.Group, ID: s.ID, Listener: ln, Advertise: advertise(s.Advertise, ln), Controller: conn,
 		SegmentBytes: int64(s.SegmentBytes), Engine: s.engine(), Metrics: metrics.Meter("perigee/broker"), Release: version, Log: log,
 	})
-	g, ctx := errgroup.WithContext(c.Context())
-	g.Go(func() error { return b.Run(ctx) })
 	parts := []string{"addr=" + ln.Addr().String()}
-	if s.HTTPAddr != "" {
-		http, err := listen("--http-addr", s.HTTPAddr)
-		if err != nil {
-			return err
-		}
-		g.Go(func() error {
-			return obs.ServeHTTP(ctx, http, obs.NewMux(obs.Health{Live: b.Live, Ready: b.Healthy}, metrics))
-		})
+	if http != nil {
 		parts = append(parts, "http="+http.Addr().String())
 	}
-	g.Go(func() error { return announce(ctx, c.OutOrStdout(), b.Ready(), parts...) })
+	g, ctx := errgroup.WithContext(c.Context())
+	g.Go(func() error { return b.Run(ctx) })
+	g.Go(func() error {
+		if http == nil {
+			return nil
+		}
+		return obs.ServeHTTP(ctx, http, obs.NewMux(obs.Health{Live: b.Live, Ready: b.Healthy}, metrics))
+	})
+	g.Go(func() error {
+		announce(ctx, c.OutOrStdout(), b.Ready(), parts...)
+		return nil
+	})
 	return g.Wait()
 }
 

@@ -24,7 +24,7 @@ func newController() *cobra.Command {
 	c := &cobra.Command{
 		Use: "controller --data-dir DIR", Short: "Run a controller: topics, groups, broker groups, routes",
 		Args: exactArgs(0, "no argument"),
-		RunE: func(c *cobra.Command, _ []string) error { return s.run(c) },
+		RunE: asServer(s.run),
 	}
 	return withSettings(c, s)
 }
@@ -41,7 +41,6 @@ func (s *controllerSettings) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	tuneGC()
 	logStart(log, "controller", "addr", ln.Addr().String(), "raft_addr", s.RaftAddr, "data_dir", s.DataDir)
 	ctl, err := controller.New(controller.Options{
 		ID: s.NodeID, DataDir: s.DataDir, Listener: ln, RaftAddr: s.RaftAddr, AdvertiseAddr: advertise(s.Advertise, ln), Release: version, Log: log,
@@ -52,7 +51,8 @@ func (s *controllerSettings) run(c *cobra.Command) error {
 	g, ctx := errgroup.WithContext(c.Context())
 	g.Go(func() error { return ctl.Run(ctx) })
 	g.Go(func() error {
-		return announce(ctx, c.OutOrStdout(), ctl.Ready(), "addr="+ln.Addr().String(), "raft="+s.RaftAddr)
+		announce(ctx, c.OutOrStdout(), ctl.Ready(), "addr="+ln.Addr().String(), "raft="+s.RaftAddr)
+		return nil
 	})
 	return g.Wait()
 }

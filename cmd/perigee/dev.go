@@ -41,7 +41,7 @@ func newDev() *cobra.Command {
 			"With --auto-create (the default) a topic or group that a client names is created on first use: the topic takes every\n" +
 			"type of message, the group is unordered.",
 		Args: exactArgs(0, "no argument"),
-		RunE: func(c *cobra.Command, _ []string) error { return s.run(c) },
+		RunE: asServer(s.run),
 	}
 	return withSettings(c, s)
 }
@@ -67,7 +67,6 @@ func (s *devSettings) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	tuneGC()
 	logStart(log, "dev", "grpc_addr", ln.Addr().String(), "http_addr", http.Addr().String(), "data_dir", dir)
 	d, err := s.wire(dir, ln, log)
 	if err != nil {
@@ -80,13 +79,13 @@ func (s *devSettings) run(c *cobra.Command) error {
 		return obs.ServeHTTP(ctx, http, obs.NewMux(obs.Health{Live: d.broker.Live, Ready: d.ready}, d.metrics))
 	})
 	g.Go(func() error {
-		err := announce(ctx, c.OutOrStdout(), d.proxy.Ready(), "grpc="+ln.Addr().String(), "http="+http.Addr().String())
-		if err == nil && ctx.Err() == nil && s.AutoCreate {
+		announce(ctx, c.OutOrStdout(), d.proxy.Ready(), "grpc="+ln.Addr().String(), "http="+http.Addr().String())
+		if ctx.Err() == nil && s.AutoCreate {
 			for _, line := range hints(os.Args[0], ln.Addr().String()) {
 				fmt.Fprintln(c.ErrOrStderr(), line)
 			}
 		}
-		return err
+		return nil
 	})
 	return g.Wait()
 }

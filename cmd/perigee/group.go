@@ -124,7 +124,7 @@ func groupLine(g *controllerv1.Group) string {
 
 func newGroupList() *cobra.Command {
 	s := defaultView()
-	c := &cobra.Command{Use: "list", Short: "List consumer groups", Args: exactArgs(0, "nothing"), RunE: func(c *cobra.Command, _ []string) error {
+	c := &cobra.Command{Use: "list", Short: "List consumer groups", Args: exactArgs(0, "no argument"), RunE: func(c *cobra.Command, _ []string) error {
 		if err := s.check(); err != nil {
 			return err
 		}

@@ -9,7 +9,12 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/perigee-mq/perigee/internal/mqerr"
 )
 
 // version is set at build time.
@@ -28,11 +33,9 @@ func main() { os.Exit(run(os.Args[1:])) }
 
 // run executes one command line and returns its exit code.
 func run(args []string) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	root := newRoot()
 	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
+	err := root.ExecuteContext(context.Background())
 	if err == nil {
 		return exitOK
 	}
@@ -44,6 +47,14 @@ func run(args []string) int {
 	return code.code
 }
 
+// untilSignal makes a command's context end with the first SIGINT or SIGTERM, for those that have to
+// finish something then. Others end at once, as processes do.
+func untilSignal(c *cobra.Command) (stop func()) {
+	ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt, syscall.SIGTERM)
+	c.SetContext(ctx)
+	return stop
+}
+
 // exitError is an error with an exit code.
 type exitError struct {
 	code int
@@ -52,6 +63,23 @@ type exitError struct {
 
 func (e exitError) Error() string { return e.err.Error() }
 func (e exitError) Unwrap() error { return e.err }
+
+// errInterrupted says that the caller ended the command.
+var errInterrupted = exitError{code: exitFailed, err: errors.New("interrupted")}
+
+// cancelled tells whether an error says only that somebody gave up.
+func cancelled(err error) bool {
+	if all, ok := errors.AsType[manyErrors](err); ok {
+		return !slices.ContainsFunc(all.Unwrap(), func(err error) bool { return !cancelled(err) })
+	}
+	return errors.Is(err, context.Canceled) || mqerr.Is(err, mqerr.Cancelled)
+}
+
+// manyErrors is what errors.Join makes.
+type manyErrors interface {
+	error
+	Unwrap() []error
+}
 
 // usageError says that the command line is wrong.
 func usageError(format string, args ...any) error {

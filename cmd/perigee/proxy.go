@@ -20,7 +20,7 @@ func newProxy() *cobra.Command {
 	c := &cobra.Command{
 		Use: "proxy --controller ADDR", Short: "Run a proxy: the port that clients use",
 		Args: exactArgs(0, "no argument"),
-		RunE: func(c *cobra.Command, _ []string) error { return s.run(c) },
+		RunE: asServer(s.run),
 	}
 	return withSettings(c, s)
 }
@@ -43,7 +43,6 @@ func (s *proxySettings) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	tuneGC()
 	logStart(log, "proxy", "grpc_addr", ln.Addr().String(), "http_addr", http.Addr().String())
 	metrics, err := obs.NewMetrics()
 	if err != nil {
@@ -60,7 +59,8 @@ func (s *proxySettings) run(c *cobra.Command) error {
 	g.Go(func() error { return p.Run(ctx) })
 	g.Go(func() error { return obs.ServeHTTP(ctx, http, obs.NewMux(obs.Health{Ready: p.Healthy}, metrics)) })
 	g.Go(func() error {
-		return announce(ctx, c.OutOrStdout(), p.Ready(), "grpc="+ln.Addr().String(), "http="+http.Addr().String())
+		announce(ctx, c.OutOrStdout(), p.Ready(), "grpc="+ln.Addr().String(), "http="+http.Addr().String())
+		return nil
 	})
 	return g.Wait()
 }

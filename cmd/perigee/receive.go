@@ -5,9 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,29 +16,49 @@ import (
 // receiveSettings are the settings of receive.
 type receiveSettings struct {
 	clientSettings `koanf:",squash"`
+	outputSettings `koanf:",squash"`
 	Group          string        `koanf:"group" help:"consumer group"`
 	Tags           string        `koanf:"filter" help:"only these tags, as in 'a || b'"`
 	Count          int           `koanf:"count" help:"stop after so many messages"`
 	NoAck          bool          `koanf:"no-ack" help:"do not acknowledge: the messages come again"`
 	Invisible      time.Duration `koanf:"invisible" help:"time until an unacknowledged message comes again"`
-	Wait           time.Duration `koanf:"wait" help:"how long to wait for a message, unless --follow"`
+	Wait           time.Duration `koanf:"wait" help:"how long to wait for a message, in steps of 5s; --follow waits forever"`
 	Follow         bool          `koanf:"follow" help:"go on until interrupted"`
 }
 
 func newReceive() *cobra.Command {
-	s := &receiveSettings{clientSettings: defaultClient(), Count: 1, Invisible: 30 * time.Second, Wait: 10 * time.Second}
+	s := &receiveSettings{clientSettings: defaultClient(), outputSettings: outputSettings{"table"}, Count: 1, Invisible: 30 * time.Second, Wait: 10 * time.Second}
 	c := &cobra.Command{
 		Use: "receive TOPIC --group G", Short: "Receive messages, print and acknowledge them",
-		Example: "  perigee receive orders --group billing --count 10",
+		Long: "Receives messages, prints each, and then acknowledges it. What was printed is acknowledged also when the command is interrupted.\n" +
+			"With -o json each line of the output is one message; a body that is no UTF-8 text is in body_base64.",
+		Example: "  perigee receive orders --group billing --count 10\n  perigee receive orders --group billing --follow",
 		Args:    exactArgs(1, "a topic name"),
 		RunE: func(c *cobra.Command, args []string) error {
-			if s.Group == "" {
-				return usageError("receive needs --group: progress belongs to a consumer group")
+			if err := s.check(); err != nil {
+				return err
 			}
+			stop := untilSignal(c)
+			defer stop()
+			context.AfterFunc(c.Context(), stop) // a second signal ends it at once
 			return s.run(c.Context(), c.OutOrStdout(), args[0])
 		},
 	}
 	return withSettings(c, s)
+}
+
+func (s *receiveSettings) check() error {
+	switch {
+	case s.Group == "":
+		return usageError("receive needs --group: progress belongs to a consumer group")
+	case s.Count < 1:
+		return usageError("--count %d: use 1 or more, or --follow", s.Count)
+	case s.Invisible <= 0:
+		return usageError("--invisible %s: use more than 0", s.Invisible)
+	case s.Wait < 0:
+		return usageError("--wait %s: use 0 or more", s.Wait)
+	}
+	return s.outputSettings.check()
 }
 
 // pollTime is the long polling time of one call. The server accepts 5 s and more.
@@ -64,7 +81,7 @@ func (s *receiveSettings) run(ctx context.Context, w io.Writer, topic string) er
 		}
 		messages, err := s.receive(ctx, cl, topic, want)
 		switch {
-		case ctx.Err() != nil && s.Follow:
+		case ctx.Err() != nil && s.Follow && len(messages) == 0:
 			return nil
 		case err != nil:
 			return err
@@ -74,7 +91,9 @@ func (s *receiveSettings) run(ctx context.Context, w io.Writer, topic string) er
 			quietSince = time.Now()
 		}
 		for _, m := range messages {
-			show(w, m)
+			if err := s.show(w, m); err != nil {
+				return err
+			}
 		}
 		if err := s.ack(ctx, cl, topic, messages); err != nil {
 			return err
@@ -136,23 +155,4 @@ func (s *receiveSettings) ack(ctx context.Context, cl *client, topic string, mes
 		return s.explain(err)
 	}
 	return good(resp.GetStatus())
-}
-
-// show prints one message: a line of what it is, then its body.
-func show(w io.Writer, m *rmqv2.Message) {
-	sys := m.GetSystemProperties()
-	fmt.Fprintf(w, "%s queue %d offset %d attempt %d", sys.GetMessageId(), sys.GetQueueId(), sys.GetQueueOffset(), sys.GetDeliveryAttempt())
-	if sys.GetTag() != "" {
-		fmt.Fprintf(w, " tag %s", sys.GetTag())
-	}
-	if len(sys.GetKeys()) > 0 {
-		fmt.Fprintf(w, " keys %s", strings.Join(sys.GetKeys(), ","))
-	}
-	if sys.GetMessageGroup() != "" {
-		fmt.Fprintf(w, " group %s", sys.GetMessageGroup())
-	}
-	for _, name := range slices.Sorted(maps.Keys(m.GetUserProperties())) {
-		fmt.Fprintf(w, " %s=%q", name, m.GetUserProperties()[name])
-	}
-	fmt.Fprintf(w, "\n%s\n", m.GetBody())
 }

@@ -7,10 +7,13 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"os/signal"
 	"runtime/debug"
 	"strings"
+	"syscall"
 	"time"
 
+	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
@@ -102,21 +105,29 @@ func dialController(addrs []string) (*grpc.ClientConn, error) {
 // GOMEMLIMIT in the environment win; a limit is the operator's to set.
 const gcPercent = 400
 
-// tuneGC sets the collector for a server process.
-func tuneGC() {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
+// asServer makes a command's work that of a server process: run goes on until it is told to end, and
+// ending then is a success, also if it had not begun to serve.
+func asServer(run func(*cobra.Command) error) func(*cobra.Command, []string) error {
+	return func(c *cobra.Command, _ []string) error {
+		defer untilSignal(c)()
+		signal.Ignore(syscall.SIGPIPE) // who reads the log may go away: that ends no server
+		if os.Getenv("GOGC") == "" {
+			debug.SetGCPercent(gcPercent)
+		}
+		err := run(c)
+		if c.Context().Err() != nil && cancelled(err) {
+			return nil
+		}
+		return err
 	}
 }
 
 // announce prints the line that says where a process listens, once it is ready.
-func announce(ctx context.Context, w io.Writer, ready <-chan struct{}, parts ...string) error {
+func announce(ctx context.Context, w io.Writer, ready <-chan struct{}, parts ...string) {
 	select {
 	case <-ready:
-		_, err := fmt.Fprintln(w, "ready "+strings.Join(parts, " "))
-		return err
+		_, _ = fmt.Fprintln(w, "ready "+strings.Join(parts, " ")) // nobody has to read it
 	case <-ctx.Done():
-		return nil
 	}
 }
 

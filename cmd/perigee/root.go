@@ -148,11 +148,11 @@ func settingKeys(c *cobra.Command) []string {
 	return keys
 }
 
-// exactArgs is cobra.ExactArgs with an exit code and a hint.
+// exactArgs is cobra.ExactArgs with an exit code and a hint. what says which arguments they are.
 func exactArgs(n int, what string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) != n {
-			return usageError("%s needs %s, got %d arguments\nusage: %s", c.CommandPath(), what, len(args), c.UseLine())
+			return usageError("%s takes %s, got %q\nusage: %s", c.CommandPath(), what, args, c.UseLine())
 		}
 		return nil
 	}

@@ -4,9 +4,12 @@ import (
 	"bufio"
 	"encoding/json"
 	"errors"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -22,12 +25,16 @@ import (
 //	exits CODE PROGRAM ARGS...  runs a program and requires its exit code
 //	serve NAME PROGRAM ARGS...  starts a server and waits for its ready line, whose addr=..., grpc=... become
 //	                            $NAME_addr, $NAME_grpc; its output is in NAME.out and NAME.err
+//	! serve NAME PROGRAM ARGS.. starts a server that will not be ready yet, and waits until it logs that it starts
 //	quit NAME                   ends a server by SIGTERM and requires exit code 0
 //	freeport VAR                sets VAR to an address of 127.0.0.1 on which nobody listens
 //	jsonout PATH VALUE          requires a value at a path (a.0.b) of the JSON on the last standard output
 //	empty DIR                   requires that a directory holds nothing
+//	flip FILE OFFSET            changes one bit of a file
+//	page CODE URL [PATTERN]     gets a page and requires its status and what it says
 var scriptCommands = map[string]func(ts *testscript.TestScript, neg bool, args []string){
 	"exits": exits, "serve": serve, "quit": quit, "freeport": freePort, "jsonout": jsonOut, "empty": empty,
+	"flip": flip, "page": page,
 }
 
 // patience is how long a server may take to start or to end.
@@ -52,20 +59,20 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// server is a process that a script started.
-type server struct {
+// process is one that a script started.
+type process struct {
 	cmd   *exec.Cmd
 	ended chan error // gets what Wait said, once
 }
 
 // servers are the processes of one script, by name.
-type servers map[string]*server
+type servers map[string]*process
 
 // serversKey is where a script keeps its servers.
 type serversKey struct{}
 
 func serve(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) < 2 {
+	if len(args) < 2 {
 		ts.Fatalf("usage: serve NAME PROGRAM ARGS...")
 	}
 	name := args[0]
@@ -81,14 +88,29 @@ func serve(ts *testscript.TestScript, neg bool, args []string) {
 	cmd.Stdout = w
 	ts.Check(cmd.Start())
 	ts.Check(errors.Join(w.Close(), errFile.Close()))
-	s := &server{cmd: cmd, ended: make(chan error, 1)}
+	s := &process{cmd: cmd, ended: make(chan error, 1)}
 	go func() { s.ended <- cmd.Wait() }()
 	ts.Defer(func() {
 		_ = cmd.Process.Kill()
 		_ = out.Close()
 	})
 	ts.Value(serversKey{}).(servers)[name] = s
+	if neg {
+		starting(ts, name)
+		return
+	}
 	ready(ts, name, out)
+}
+
+// starting waits until a server's log has something.
+func starting(ts *testscript.TestScript, name string) {
+	deadline := time.Now().Add(patience)
+	for !strings.Contains(ts.ReadFile(name+".err"), "msg=starting") {
+		if time.Now().After(deadline) {
+			ts.Fatalf("%s does not start", name)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
 }
 
 // ready waits for the line that a server prints when it can be used.
@@ -193,5 +215,38 @@ func empty(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	if (len(entries) == 0) == neg {
 		ts.Fatalf("%s holds %v", args[0], entries)
+	}
+}
+
+func flip(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: flip FILE OFFSET")
+	}
+	at, err := strconv.ParseInt(args[1], 10, 64)
+	ts.Check(err)
+	f, err := os.OpenFile(ts.MkAbs(args[0]), os.O_RDWR, 0)
+	ts.Check(err)
+	b := make([]byte, 1)
+	_, err = f.ReadAt(b, at)
+	ts.Check(err)
+	b[0] ^= 4
+	_, err = f.WriteAt(b, at)
+	ts.Check(errors.Join(err, f.Close()))
+}
+
+func page(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 || len(args) > 3 {
+		ts.Fatalf("usage: page CODE URL [PATTERN]")
+	}
+	client := &http.Client{Timeout: patience}
+	resp, err := client.Get(args[1])
+	ts.Check(err)
+	body, err := io.ReadAll(resp.Body)
+	ts.Check(errors.Join(err, resp.Body.Close()))
+	if strconv.Itoa(resp.StatusCode) != args[0] {
+		ts.Fatalf("%s: %s, want %s\n%s", args[1], resp.Status, args[0], body)
+	}
+	if len(args) == 3 && !regexp.MustCompile(args[2]).Match(body) {
+		ts.Fatalf("%s does not say %q:\n%s", args[1], args[2], body)
 	}
 }

@@ -2,8 +2,11 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
+	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,6 +19,7 @@ import (
 // sendSettings are the settings of send.
 type sendSettings struct {
 	clientSettings `koanf:",squash"`
+	outputSettings `koanf:",squash"`
 	Tag            string   `koanf:"tag" help:"tag of the messages"`
 	Key            []string `koanf:"key" help:"key of the messages, may be given several times"`
 	Group          string   `koanf:"group" help:"message group of the messages: they stay in order"`
@@ -25,18 +29,23 @@ type sendSettings struct {
 }
 
 func newSend() *cobra.Command {
-	s := &sendSettings{clientSettings: defaultClient(), Count: 1}
+	s := &sendSettings{clientSettings: defaultClient(), outputSettings: outputSettings{"table"}, Count: 1}
 	c := &cobra.Command{
-		Use: "send TOPIC [BODY|-]", Short: "Send messages; - reads the body from standard input",
-		Example: "  perigee send orders 'hello' --tag new --key order-1",
+		Use: "send TOPIC [BODY|-]", Short: "Send messages",
+		Long: "Sends a message, or the same one --count times. Without BODY, or with -, the body is read from standard input, as it is.\n" +
+			"With -o json each line of the output is one message.",
+		Example: "  perigee send orders 'hello' --tag new --key order-1\n  perigee send orders - < order.json",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) < 1 || len(args) > 2 {
-				return usageError("send needs a topic and a body\nusage: %s", c.UseLine())
+				return usageError("%s takes a topic and a body, got %q\nusage: %s", c.CommandPath(), args, c.UseLine())
 			}
 			return nil
 		},
 		RunE: func(c *cobra.Command, args []string) error {
-			body, err := bodyOf(c.InOrStdin(), args[1:])
+			if err := s.check(); err != nil {
+				return err
+			}
+			body, err := bodyOf(c, args[1:])
 			if err != nil {
 				return err
 			}
@@ -46,9 +55,26 @@ func newSend() *cobra.Command {
 	return withSettings(c, s)
 }
 
-func bodyOf(stdin io.Reader, args []string) ([]byte, error) {
+func (s *sendSettings) check() error {
+	switch {
+	case s.Count < 1:
+		return usageError("--count %d: use 1 or more", s.Count)
+	case s.Rate < 0:
+		return usageError("--rate %d: use messages per second, or 0 for as fast as possible", s.Rate)
+	}
+	return s.outputSettings.check()
+}
+
+// bodyOf is the body that the arguments give, or standard input.
+func bodyOf(c *cobra.Command, args []string) ([]byte, error) {
 	if len(args) == 1 && args[0] != "-" {
 		return []byte(args[0]), nil
+	}
+	stdin := c.InOrStdin()
+	if f, ok := stdin.(*os.File); ok {
+		if info, err := f.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
+			fmt.Fprintln(c.ErrOrStderr(), "reading the body from standard input; end it with Ctrl-D")
+		}
 	}
 	return io.ReadAll(stdin)
 }
@@ -76,9 +102,20 @@ func (s *sendSettings) run(ctx context.Context, w io.Writer, topic string, body 
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(w, "sent %s to %s, offset %d\n", entry.GetMessageId(), topic, entry.GetOffset())
+		if err := s.tell(w, topic, entry); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// tell prints what became of one message.
+func (s *sendSettings) tell(w io.Writer, topic string, entry *rmqv2.SendResultEntry) error {
+	if s.Output == "json" {
+		return json.NewEncoder(w).Encode(map[string]any{"message_id": entry.GetMessageId(), "topic": topic, "offset": entry.GetOffset()})
+	}
+	_, err := fmt.Fprintf(w, "sent %s to %s, offset %d\n", entry.GetMessageId(), topic, entry.GetOffset())
+	return err
 }
 
 func (s *sendSettings) message(cl *client, topic string, body []byte, props map[string]string) *rmqv2.Message {
@@ -114,22 +151,13 @@ func (s *sendSettings) send(ctx context.Context, cl *client, m *rmqv2.Message) (
 func pairs(texts []string) (map[string]string, error) {
 	m := make(map[string]string, len(texts))
 	for _, t := range texts {
-		name, value, ok := cut(t)
-		if !ok {
+		name, value, ok := strings.Cut(t, "=")
+		if !ok || name == "" {
 			return nil, usageError("--property %q: write name=value", t)
 		}
 		m[name] = value
 	}
 	return m, nil
-}
-
-func cut(t string) (name, value string, ok bool) {
-	for i := range len(t) {
-		if t[i] == '=' {
-			return t[:i], t[i+1:], i > 0
-		}
-	}
-	return "", "", false
 }
 
 // since prints how long ago a time was, in whole seconds.

@@ -9,6 +9,7 @@ import (
 
 	adminv1 "github.com/perigee-mq/perigee/api/perigee/admin/v1"
 	controllerv1 "github.com/perigee-mq/perigee/api/perigee/controller/v1"
+	"github.com/perigee-mq/perigee/controller/state"
 )
 
 func newTopic() *cobra.Command {
@@ -36,7 +37,7 @@ func newTopicPut(verb string) *cobra.Command {
 		short = "Create a topic"
 	}
 	c := &cobra.Command{Use: verb + " NAME", Short: short, Args: exactArgs(1, "a topic name"), RunE: func(c *cobra.Command, args []string) error {
-		req, err := s.request(args[0], mode)
+		req, err := s.request(args[0], mode, c.Flags().Changed)
 		if err != nil {
 			return err
 		}
@@ -55,7 +56,7 @@ func newTopicPut(verb string) *cobra.Command {
 	return withSettings(c, s)
 }
 
-func (s *topicSettings) request(name string, mode controllerv1.PutMode) (*controllerv1.PutTopicRequest, error) {
+func (s *topicSettings) request(name string, mode controllerv1.PutMode, given func(string) bool) (*controllerv1.PutTopicRequest, error) {
 	if err := s.check(); err != nil {
 		return nil, err
 	}
@@ -67,8 +68,8 @@ func (s *topicSettings) request(name string, mode controllerv1.PutMode) (*contro
 	if err != nil {
 		return nil, err
 	}
-	if s.Queues < 0 || s.Queues > 1<<20 {
-		return nil, usageError("--queues %d: use 1 or more", s.Queues)
+	if given("queues") && (s.Queues < 1 || s.Queues > state.QueuesMax) {
+		return nil, usageError("--queues %d: use 1 to %d", s.Queues, state.QueuesMax)
 	}
 	return &controllerv1.PutTopicRequest{Name: name, Type: t, Queues: int32(s.Queues), Flush: f, Mode: mode}, nil
 }
@@ -142,7 +143,7 @@ func defaultView() *viewSettings {
 
 func newTopicList() *cobra.Command {
 	s := defaultView()
-	c := &cobra.Command{Use: "list", Short: "List topics", Args: exactArgs(0, "nothing"), RunE: func(c *cobra.Command, _ []string) error {
+	c := &cobra.Command{Use: "list", Short: "List topics", Args: exactArgs(0, "no argument"), RunE: func(c *cobra.Command, _ []string) error {
 		if err := s.check(); err != nil {
 			return err
 		}

@@ -14,18 +14,19 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	rmqv2 "github.com/perigee-mq/perigee/api/apache/rocketmq/v2"
+	"github.com/perigee-mq/perigee/internal/cfg"
 )
 
 // sendSettings are the settings of send.
 type sendSettings struct {
 	clientSettings `koanf:",squash"`
 	outputSettings `koanf:",squash"`
-	Tag            string   `koanf:"tag" help:"tag of the messages"`
-	Key            []string `koanf:"key" help:"key of the messages, may be given several times"`
-	Group          string   `koanf:"group" help:"message group of the messages: they stay in order"`
-	Property       []string `koanf:"property" help:"user property name=value, may be given several times"`
-	Count          int      `koanf:"count" help:"how many to send"`
-	Rate           int      `koanf:"rate" help:"messages per second, 0 for as fast as possible"`
+	Tag            string    `koanf:"tag" help:"tag of the messages"`
+	Key            cfg.Texts `koanf:"key" help:"key of the messages, may be given several times"`
+	Group          string    `koanf:"group" help:"message group of the messages: they stay in order"`
+	Property       cfg.Texts `koanf:"property" help:"user property name=value, may be given several times"`
+	Count          int       `koanf:"count" help:"how many to send"`
+	Rate           int       `koanf:"rate" help:"messages per second, 0 for as fast as possible"`
 }
 
 func newSend() *cobra.Command {

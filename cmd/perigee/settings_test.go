@@ -69,7 +69,7 @@ func settingRow(f *pflag.Flag) string {
 	default:
 		value = "`" + value + "`"
 	}
-	kind := strings.TrimSuffix(f.Value.Type(), "Slice")
+	kind := strings.TrimSuffix(strings.TrimSuffix(f.Value.Type(), "Slice"), "Array")
 	if kind != f.Value.Type() {
 		kind = "list"
 	}

@@ -80,7 +80,7 @@ func TestInterruptWhileReading(t *testing.T) {
 	in, err := c.StdinPipe()
 	require.NoError(t, err)
 	wait := program(t, c)
-	_, err = in.Write([]byte("begun"))
+	_, err = in.Write(make([]byte, 1<<20)) // more than a pipe holds: it reads
 	require.NoError(t, err)
 	require.NoError(t, c.Process.Signal(os.Interrupt))
 	exit, ok := errors.AsType[*exec.ExitError](wait())

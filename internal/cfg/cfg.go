@@ -63,6 +63,8 @@ func addFlag(flags *pflag.FlagSet, into any, key, short, help string) {
 		flags.DurationVarP(p, key, short, *p, help)
 	case *[]string:
 		flags.StringSliceVarP(p, key, short, *p, help)
+	case *Texts:
+		flags.StringArrayVarP((*[]string)(p), key, short, *p, help)
 	case pflag.Value:
 		flags.VarP(p, key, short, help)
 	default:
@@ -70,6 +72,10 @@ func addFlag(flags *pflag.FlagSet, into any, key, short, help string) {
 	}
 	flags.Lookup(key).Annotations = map[string][]string{mark: nil}
 }
+
+// Texts are values that may have commas in them: a flag given several times is a list, a comma is a
+// comma.
+type Texts []string
 
 // IsSetting tells whether a flag is one that AddFlags made.
 func IsSetting(f *pflag.Flag) bool {

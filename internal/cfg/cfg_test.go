@@ -22,10 +22,11 @@ type settings struct {
 	Size   Bytes         `koanf:"segment-bytes" help:"size"`
 	Peers  []string      `koanf:"controller" help:"addresses"`
 	ID     uint32        `koanf:"id" help:"number"`
+	Notes  Texts         `koanf:"note" help:"texts"`
 }
 
 func defaults() settings {
-	return settings{common: common{Server: "127.0.0.1:8081"}, Addr: "127.0.0.1:1", Auto: true, Wait: time.Second, Size: 64 << 20, Peers: []string{}, ID: 1}
+	return settings{common: common{Server: "127.0.0.1:8081"}, Addr: "127.0.0.1:1", Auto: true, Wait: time.Second, Size: 64 << 20, Peers: []string{}, ID: 1, Notes: Texts{}}
 }
 
 func load(t *testing.T, file string, env []string, args ...string) (settings, error) {
@@ -127,6 +128,15 @@ func TestFileValues(t *testing.T) {
 	require.Equal(t, []string{"a:1", "2.50"}, s.Peers)
 	require.Equal(t, time.Second, s.Wait, "a key without a value is not set")
 
+	s, err = load(t, "note: [\"a, b\", c]", nil)
+	require.NoError(t, err)
+	require.Equal(t, Texts{"a, b", "c"}, s.Notes)
+	s, err = load(t, "note: x", []string{"PERIGEE_NOTE=a, b"})
+	require.NoError(t, err)
+	require.Equal(t, Texts{"a, b"}, s.Notes)
+	s, err = load(t, "note: x", nil, "--note", "a, b", "--note", "c")
+	require.NoError(t, err)
+	require.Equal(t, Texts{"a, b", "c"}, s.Notes)
 	s, err = load(t, "controller: a:1,b:2", nil)
 	require.NoError(t, err)
 	require.Equal(t, []string{"a:1", "b:2"}, s.Peers)

@@ -34,6 +34,9 @@ func (o *ackOp) finish(_ *writer, err error) {
 
 func (o *ackOp) run(w *writer) {
 	t, g, err := w.subscription(&o.req.Head, o.req.Topic, o.req.Group)
+	if err == nil {
+		err = manyHandles(len(o.req.Handles))
+	}
 	if err != nil {
 		o.err = err
 		return
@@ -86,6 +89,23 @@ func (a *acks) add(w *writer, k pop.Key, off record.QueueOffset) {
 		w.broken(err)
 	}
 	a.list = append(a.list, ackOf{k, off})
+	if len(a.list) >= acksMax {
+		w.flushAcks()
+	}
+}
+
+// acksMax bounds the messages of one record.
+const acksMax = 8192
+
+// handlesMax bounds the handles of one request.
+const handlesMax = 16384
+
+// manyHandles refuses a request with more handles than that.
+func manyHandles(n int) error {
+	if n > handlesMax {
+		return mqerr.New(mqerr.Invalid, "%d handles in one request: at most %d", n, handlesMax)
+	}
+	return nil
 }
 
 // end is the position that answers wait for: inside the record to come, if there will be one.

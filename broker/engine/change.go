@@ -30,6 +30,9 @@ func (o *changeOp) finish(_ *writer, err error) {
 
 func (o *changeOp) run(w *writer) {
 	t, g, err := w.subscription(&o.req.Head, o.req.Topic, o.req.Group)
+	if err == nil {
+		err = manyHandles(len(o.req.Handles))
+	}
 	if err != nil {
 		o.err = err
 		return

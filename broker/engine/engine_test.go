@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -422,4 +423,34 @@ func TestCloseIsNotKeptOut(t *testing.T) {
 	answered.Wait()
 	require.NoError(t, b.store.Close())
 	b.engine = nil
+}
+
+// TestLongNamesAndManyHandlesAreRefused: they stand in records, and a record that does not fit a segment
+// would end the log.
+func TestLongNamesAndManyHandlesAreRefused(t *testing.T) {
+	b := newBench(t, Options{})
+	b.mustOpen()
+	b.define()
+	b.mustSend(topicSync, "one")
+	long := strings.Repeat("x", 2<<20)
+	for _, req := range []brokerapi.PopRequest{{AttemptID: long}, {Client: long}} {
+		req.Topic, req.Group = brokerapi.TopicID(topicSync), brokerapi.GroupID(groupA)
+		_, _, err := b.pop(req)
+		require.True(t, mqerr.Is(err, mqerr.Invalid), "%v", err)
+	}
+	_, err := wait(t, func(done func(*brokerapi.AckReply, error)) {
+		b.proxy.Ack(&brokerapi.AckRequest{Topic: brokerapi.TopicID(topicSync), Group: brokerapi.GroupID(groupA), Handles: make([]brokerapi.Handle, handlesMax+1)}, done)
+	})
+	require.True(t, mqerr.Is(err, mqerr.Invalid), "%v", err)
+	ms, _, err := b.pop(brokerapi.PopRequest{Topic: brokerapi.TopicID(topicSync), Group: brokerapi.GroupID(groupA), Max: 1 << 30})
+	require.NoError(t, err)
+	require.Len(t, ms, 1, "the engine goes on")
+	require.Equal(t, []error{nil, nil}, b.change(topicSync, groupA, 0, brokerapi.ChangeKeep, ms[0], ms[0]), "the same handle twice")
+	ms = b.mustPop(topicSync, groupA)
+	require.Len(t, ms, 1)
+	require.Equal(t, []error{nil, nil}, b.ack(topicSync, groupA, ms[0], ms[0]))
+	before := b.views()
+	b.kill()
+	b.fs.(*memfs.FS).Restart()
+	require.Equal(t, before, b.replayed())
 }

@@ -32,6 +32,9 @@ type leased struct {
 	size    uint32
 }
 
+// nameMax bounds client ids and attempt ids in bytes, since they stand in records.
+const nameMax = 4096
+
 // popBytesDefault bounds a reply that states no bound of its own.
 const popBytesDefault = 4 << 20
 
@@ -39,6 +42,9 @@ func (o *popOp) bytes() int { return 256 }
 
 func (o *popOp) run(w *writer) {
 	t, g, err := w.subscription(&o.req.Head, o.req.Topic, o.req.Group)
+	if err == nil && max(len(o.req.Client), len(o.req.AttemptID)) > nameMax {
+		err = mqerr.New(mqerr.Invalid, "a client id of %d and an attempt id of %d bytes: at most %d", len(o.req.Client), len(o.req.AttemptID), nameMax)
+	}
 	if err != nil {
 		o.err = err
 		return
@@ -54,6 +60,12 @@ func (o *popOp) run(w *writer) {
 	s := t.sub(g.ID)
 	scan := scan{w: w, t: t, g: g, req: o.req, left: w.e.o.ScanEntries}
 	scan.run(s)
+	if scan.err != nil {
+		w.queueDamaged(t, scan.err)
+		if len(scan.got) == 0 {
+			o.err = scan.err
+		}
+	}
 	switch {
 	case len(scan.got) > 0:
 		o.lease(w, t, g, client, known, &scan)
@@ -155,6 +167,9 @@ func (w *writer) subscription(h *brokerapi.Head, topic brokerapi.TopicID, id bro
 	g := w.views.groups.Get(record.GroupID(id))
 	if g == nil {
 		return nil, nil, mqerr.New(mqerr.GroupNotFound, "group %d does not exist here", id)
+	}
+	if !w.hasSpace(w.e.o.SpaceReserve / consumersShare) {
+		return nil, nil, errNoSpace
 	}
 	return t, g, nil
 }

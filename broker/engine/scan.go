@@ -29,6 +29,7 @@ type scan struct {
 	entries [scanBuffer]queue.Entry // of key, from base
 	base    record.QueueOffset
 	n       int
+	err     error // of the consume queue: what it hides from the group must not go unnoticed
 }
 
 // scanBuffer is how many queue entries are read at a time.
@@ -49,7 +50,10 @@ func (s *scan) run(u *sub) {
 	u.turn = (u.turn + 1) % n
 }
 
-func (s *scan) limit() int { return max(1, s.req.Max) }
+// popMax bounds the messages of one lease.
+const popMax = 1024
+
+func (s *scan) limit() int { return min(max(1, s.req.Max), popMax) }
 
 func (s *scan) queue(q record.QueueID) {
 	w, k := s.w, pop.Key{Group: s.g.ID, Topic: s.t.def.ID, Queue: q}
@@ -111,6 +115,7 @@ func (s *scan) entry(off record.QueueOffset) (*queue.Entry, bool) {
 	if off < s.base || off >= s.base+record.QueueOffset(s.n) || s.n == 0 {
 		n, err := s.w.views.queues.Read(s.key, off, s.entries[:])
 		if err != nil || n == 0 {
+			s.err = err
 			return nil, false
 		}
 		s.base, s.n = off, n

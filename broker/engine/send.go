@@ -96,8 +96,8 @@ func (w *writer) sendable(req *brokerapi.SendRequest) (*topicState, error) {
 	if len(req.Messages) == 0 {
 		return nil, mqerr.New(mqerr.Invalid, "a send without messages")
 	}
-	if w.e.o.NoSpace() && w.e.log.Room()-int64(w.batch.Size()) < w.e.o.SpaceReserve {
-		return nil, mqerr.New(mqerr.DiskFull, "the disk of the broker is full: free space, sends go on by themselves then")
+	if !w.hasSpace(w.e.o.SpaceReserve) {
+		return nil, errNoSpace
 	}
 	limit := w.e.log.MaxBody()
 	q := req.Messages[0].Queue
@@ -130,10 +130,4 @@ func (w *writer) current(h *brokerapi.Head) error {
 		return mqerr.New(mqerr.Timeout, "the request's deadline passed while it waited in the broker")
 	}
 	return nil
-}
-
-// broken is called when the views refuse a record that was just made for them: memory and log would
-// part, so the process must not go on.
-func (w *writer) broken(err error) {
-	panic("perigee broker: the views refuse a record of their own: " + err.Error())
 }

@@ -41,6 +41,7 @@ type writer struct {
 	closing *closeOp // set by the request to stop
 	closed  bool     // the last turn is over
 	failed  error    // the log failed
+	bug     error    // the views refused a record
 }
 
 func (w *writer) init(e *Engine) {
@@ -149,6 +150,10 @@ func (w *writer) turn() {
 	}
 	ran := w.runSome()
 	w.flushAcks()
+	if w.bug != nil {
+		w.fail(w.bug, ran)
+		return
+	}
 	if w.batch.Size() > 0 {
 		if err := w.e.log.Write(w.batch); err != nil {
 			w.fail(err, ran)

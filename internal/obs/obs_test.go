@@ -77,6 +77,39 @@ func TestMetricsParse(t *testing.T) {
 	require.Equal(t, `o"r\ders`, f.GetMetric()[0].GetLabel()[0].GetValue())
 }
 
+// TestUnknownValuesAreAbsent: what a part cannot tell at a scrape is missing, neither 0 nor an old
+// value; the others are there.
+func TestUnknownValuesAreAbsent(t *testing.T) {
+	m, err := NewMetrics()
+	require.NoError(t, err)
+	meter := m.Meter("perigee/test")
+	lag, err := meter.Int64ObservableGauge("perigee_lag")
+	require.NoError(t, err)
+	up, err := meter.Int64ObservableCounter("perigee_seen")
+	require.NoError(t, err)
+	var broken error
+	_, err = meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		o.ObserveInt64(up, 5)
+		if broken != nil {
+			return broken
+		}
+		o.ObserveInt64(lag, 7)
+		return nil
+	}, lag, up)
+	require.NoError(t, err)
+	mux := NewMux(Health{}, m)
+	_, body := get(t, mux, "/metrics")
+	require.Contains(t, body, "\nperigee_lag 7\n")
+	require.NotContains(t, body, "target_info")
+
+	broken = errors.New("the engine does not answer")
+	code, body := get(t, mux, "/metrics")
+	require.Equal(t, http.StatusOK, code)
+	require.NotContains(t, body, "perigee_lag")
+	require.Contains(t, body, "\nperigee_seen_total 5\n")
+	require.Contains(t, body, "go_goroutines")
+}
+
 func TestServeHTTPEnds(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -250,6 +250,8 @@ func TestErrors(t *testing.T) {
 		{"refused", put, said, codes.AlreadyExists, "topic orders has another type"},
 		{"controller away", put, status.Error(codes.Unavailable, "connection refused"), codes.Unavailable, "the controller cannot be reached: connection refused"},
 		{"controller silent", put, status.Error(codes.DeadlineExceeded, "context deadline exceeded"), codes.DeadlineExceeded, "the controller did not answer in time; what was asked for may still happen"},
+		{"old controller", put, status.Error(codes.Unimplemented, "unknown method"), codes.Unimplemented, "the controller does not know this call: run the same release on both (unknown method)"},
+		{"too large", put, status.Error(codes.ResourceExhausted, "message too large"), codes.ResourceExhausted, "the controller: message too large"},
 		{"list, controller away", func(s *Server) error { _, err := s.ListTopics(t.Context(), nil); return err }, status.Error(codes.Unavailable, "x"), codes.Unavailable, "the controller cannot be reached: x"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -46,8 +46,10 @@ func explain(err error) error {
 		return rpc.ToStatus(mqerr.New(mqerr.Unavailable, "the controller cannot be reached: %s", st.Message()))
 	case codes.DeadlineExceeded:
 		return rpc.ToStatus(mqerr.New(mqerr.Timeout, "the controller did not answer in time; what was asked for may still happen"))
+	case codes.Unimplemented:
+		return rpc.ToStatus(mqerr.New(mqerr.Unsupported, "the controller does not know this call: run the same release on both (%s)", st.Message()))
 	}
-	return err
+	return rpc.ToStatus(mqerr.New(mqerr.KindOf(rpc.FromStatus(err)), "the controller: %s", st.Message()))
 }
 
 // definitions asks the controller for all topics and groups, and returns them by name: the first

@@ -1,48 +1,21 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
-	"gopkg.in/yaml.v3"
 
 	adminv1 "github.com/perigee-mq/perigee/api/perigee/admin/v1"
-	controllerv1 "github.com/perigee-mq/perigee/api/perigee/controller/v1"
 )
 
 // applySettings are the settings of apply.
 type applySettings struct {
 	viewSettings `koanf:",squash"`
 	File         string `koanf:"file" short:"f" help:"YAML file that declares topics and groups, - for standard input"`
-}
-
-// declared is what a file for apply says. Only names are required; what is left out keeps its value,
-// or gets the default when the thing is new.
-type declared struct {
-	Topics []declaredTopic `yaml:"topics"`
-	Groups []declaredGroup `yaml:"groups"`
-}
-
-type declaredTopic struct {
-	Name   string `yaml:"name"`
-	Queues int    `yaml:"queues"`
-	Type   string `yaml:"type"`
-	Flush  string `yaml:"flush"`
-}
-
-type declaredGroup struct {
-	Name        string  `yaml:"name"`
-	Ordered     *bool   `yaml:"ordered"`
-	MaxAttempts *int32  `yaml:"maxAttempts"`
-	From        string  `yaml:"from"`
-	LiteTopic   *string `yaml:"liteTopic"`
 }
 
 func newApply() *cobra.Command {
@@ -66,32 +39,6 @@ func newApply() *cobra.Command {
 		},
 	}
 	return withSettings(c, s)
-}
-
-func readDeclared(stdin io.Reader, path string) (*declared, error) {
-	var b []byte
-	var err error
-	switch path {
-	case "":
-		return nil, usageError("apply needs -f FILE")
-	case "-":
-		b, err = io.ReadAll(stdin)
-	default:
-		b, err = os.ReadFile(path)
-	}
-	if err != nil {
-		return nil, usageError("-f: %w", err)
-	}
-	d := new(declared)
-	dec := yaml.NewDecoder(bytes.NewReader(b))
-	dec.KnownFields(true)
-	if err := dec.Decode(d); err != nil && !errors.Is(err, io.EOF) {
-		if wrong, ok := errors.AsType[*yaml.TypeError](err); ok {
-			err = errors.New(strings.Join(wrong.Errors, "; "))
-		}
-		return nil, usageError("%s: %w", path, err)
-	}
-	return d, nil
 }
 
 // change is one thing that a file declares.
@@ -154,24 +101,24 @@ func (d *declared) plan() ([]change, error) {
 	return out, nil
 }
 
-// run makes the changes and says what each became. It stops at the first refusal: run it again when
-// that is mended.
+// run makes the changes, each with its own deadline, and says what each became. It stops at the first
+// refusal: run it again when that is mended.
 func (s *applySettings) run(ctx context.Context, w io.Writer, plan []change) error {
+	conn, err := s.dial()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
 	done := make([]change, 0, len(plan))
-	err := s.admin(ctx, func(ctx context.Context, a adminv1.AdminServiceClient) error {
-		for _, ch := range plan {
-			created, changed, err := ch.put(ctx, a)
-			if err != nil {
-				return ch.wrap(s.explain(err))
-			}
-			ch.Outcome = outcome(created, changed)
-			done = append(done, ch)
-			if s.Output == "table" {
-				fmt.Fprintf(w, "%s %s %s\n", ch.Kind, ch.Name, ch.Outcome)
-			}
+	for _, ch := range plan {
+		if err = s.one(ctx, adminv1.NewAdminServiceClient(conn), &ch); err != nil {
+			break
 		}
-		return nil
-	})
+		done = append(done, ch)
+		if s.Output == "table" {
+			fmt.Fprintf(w, "%s %s %s\n", ch.Kind, ch.Name, ch.Outcome)
+		}
+	}
 	if s.Output == "json" {
 		e := json.NewEncoder(w)
 		e.SetIndent("", "  ")
@@ -180,25 +127,14 @@ func (s *applySettings) run(ctx context.Context, w io.Writer, plan []change) err
 	return err
 }
 
-func (t declaredTopic) request() (*controllerv1.PutTopicRequest, error) {
-	kind, err := topicType(t.Type)
+// one makes one change.
+func (s *applySettings) one(ctx context.Context, a adminv1.AdminServiceClient, ch *change) error {
+	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
+	defer cancel()
+	created, changed, err := ch.put(ctx, a)
 	if err != nil {
-		return nil, err
+		return ch.wrap(s.explain(err))
 	}
-	flush, err := flushPolicy(t.Flush)
-	if err != nil {
-		return nil, err
-	}
-	return &controllerv1.PutTopicRequest{Name: t.Name, Type: kind, Queues: int32(t.Queues), Flush: flush, Mode: controllerv1.PutMode_PUT_MODE_UPSERT}, nil
-}
-
-func (g declaredGroup) request() (*controllerv1.PutGroupRequest, error) {
-	req := &controllerv1.PutGroupRequest{Name: g.Name, Ordered: g.Ordered, MaxAttempts: g.MaxAttempts, LiteTopic: g.LiteTopic, Mode: controllerv1.PutMode_PUT_MODE_UPSERT}
-	if g.From != "" {
-		var err error
-		if req.From, req.FromMs, err = startFrom(g.From); err != nil {
-			return nil, err
-		}
-	}
-	return req, nil
+	ch.Outcome = outcome(created, changed)
+	return nil
 }

@@ -68,10 +68,19 @@ func (s *topicSettings) request(name string, mode controllerv1.PutMode, given fu
 	if err != nil {
 		return nil, err
 	}
-	if given("queues") && (s.Queues < 1 || s.Queues > state.QueuesMax) {
-		return nil, usageError("--queues %d: use 1 to %d", s.Queues, state.QueuesMax)
+	if given("queues") {
+		if err := checkQueues("--queues", s.Queues); err != nil {
+			return nil, err
+		}
 	}
 	return &controllerv1.PutTopicRequest{Name: name, Type: t, Queues: int32(s.Queues), Flush: f, Mode: mode}, nil
+}
+
+func checkQueues(what string, n int) error {
+	if n < 1 || n > state.QueuesMax {
+		return usageError("%s %d: use 1 to %d", what, n, state.QueuesMax)
+	}
+	return nil
 }
 
 // topicType reads the name of a topic type; "" leaves the choice to the server.

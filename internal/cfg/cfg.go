@@ -184,7 +184,7 @@ func (s Source) unknown(flags *pflag.FlagSet, place, key string, name func(strin
 		}
 	})
 	hint := ""
-	if near := nearest(key, keys); near != "" {
+	if near := Nearest(key, keys); near != "" {
 		hint = ": did you mean " + name(near) + "?"
 	}
 	return fmt.Errorf("%sunknown setting %s%s", place, name(key), hint)

@@ -201,7 +201,7 @@ func TestNearest(t *testing.T) {
 	for wrong, want := range map[string]string{
 		"sever": "server", "grpc-adr": "grpc-addr", "grpcaddr": "grpc-addr", "loglevel": "log-level", "zzzzzz": "", "": "", "di": "", "serverr": "server",
 	} {
-		require.Equal(t, want, nearest(wrong, keys), wrong)
+		require.Equal(t, want, Nearest(wrong, keys), wrong)
 	}
 }
 

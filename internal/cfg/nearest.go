@@ -2,9 +2,9 @@ package cfg
 
 import "slices"
 
-// nearest returns the key that is spelled most like a wrong one, "" if none is close: at most a third
+// Nearest returns the key that is spelled most like a wrong one, "" if none is close: at most a third
 // of its letters differ. Of equally near ones the first by name.
-func nearest(wrong string, keys []string) string {
+func Nearest(wrong string, keys []string) string {
 	best, at := "", len(wrong)/3+1
 	for _, key := range slices.Sorted(slices.Values(keys)) {
 		if d := distance(wrong, key); d < at {

@@ -69,7 +69,11 @@ func good(st *rmqv2.Status) error {
 	if st.GetCode() == rmqv2.Code_OK {
 		return nil
 	}
-	return exitError{code: exitRefused, err: fmt.Errorf("%s: %s", st.GetCode(), st.GetMessage())}
+	code := exitRefused
+	if st.GetCode() == rmqv2.Code_HA_NOT_AVAILABLE {
+		code = exitUnreachable // the broker, as the text says
+	}
+	return exitError{code: code, err: fmt.Errorf("%s: %s", st.GetCode(), st.GetMessage())}
 }
 
 // idMaker makes message ids in the layout of the official clients: version 1, six bytes that differ

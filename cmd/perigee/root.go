@@ -38,13 +38,13 @@ func newRoot() *cobra.Command {
 		Long: "Perigee stores messages in one log and hands them out one by one until each is acknowledged.\n" +
 			"Start with `perigee dev`: a whole service in one process.\n\n" +
 			"Every setting is a flag, an environment variable (--grpc-addr is PERIGEE_GRPC_ADDR) or a key of the YAML file that\n" +
-			"--config names. Flags win over the environment, the environment over the file; a name that nobody knows is an error.\n\n" +
+			"--config or PERIGEE_CONFIG names. Flags win over the environment, the environment over the file; a name that nobody knows is an error.\n\n" +
 			"Exit codes:\n" +
 			"  0  done\n" +
 			"  1  something else went wrong: no message came in time, damage was found, a port is taken\n" +
 			"  2  usage: the command line, a setting or a file is wrong\n" +
 			"  3  refused: the service said no\n" +
-			"  4  unreachable: nothing answers there, or it is no Perigee",
+			"  4  unreachable: nothing answers there, it is no Perigee, or the broker or controller that it needs is away",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}

@@ -110,7 +110,8 @@ func TestFollowEndsWell(t *testing.T) {
 		body := fmt.Sprintf("message %d", i)
 		said, err := exec.Command("perigee", "send", "orders", body, "--server", addr).CombinedOutput()
 		require.NoError(t, err, "%s", said)
-		require.True(t, lines.Scan() && lines.Scan())
+		require.True(t, lines.Scan())
+		require.True(t, lines.Scan())
 		require.Equal(t, body, lines.Text())
 	}
 	require.NoError(t, follow.Process.Signal(os.Interrupt))

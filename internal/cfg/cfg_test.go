@@ -101,8 +101,13 @@ func TestEmptyVariablesAreNotSet(t *testing.T) {
 // TestOneParser: a text means the same in the file, the environment and on the command line.
 func TestOneParser(t *testing.T) {
 	for _, c := range []struct{ key, value, wrong string }{
-		{"wait", "5", "duration"}, {"wait", "soon", "duration"}, {"id", "-1", "integer"}, {"id", "1.9", "integer"}, {"id", "4294967296", "integer"},
-		{"segment-bytes", "1MB", "KiB"}, {"auto-create", "perhaps", "true or false"},
+		{"wait", "5", "duration"},
+		{"wait", "soon", "duration"},
+		{"id", "-1", "integer"},
+		{"id", "1.9", "integer"},
+		{"id", "4294967296", "integer"},
+		{"segment-bytes", "1MB", "KiB"},
+		{"auto-create", "perhaps", "true or false"},
 	} {
 		t.Run(c.key+" "+c.value, func(t *testing.T) {
 			_, err := load(t, "server: x\n"+c.key+": "+c.value+"\n", nil)

@@ -153,7 +153,9 @@ func (b *Broker) open() error {
 	}
 	b.running.Store(b.engine)
 	if b.o.Metrics != nil {
-		return register(b.o.Metrics, b.engine)
+		if err := register(b.o.Metrics, b.engine); err != nil {
+			return b.abandon(err)
+		}
 	}
 	return nil
 }

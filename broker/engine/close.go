@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"slices"
+
 	"github.com/perigee-mq/perigee/internal/mqerr"
 )
 
@@ -10,21 +12,25 @@ var errClosed = mqerr.New(mqerr.Draining, "the broker is stopping: nothing was w
 // shutDown refuses what still waits, makes the log durable, answers what waited for that, and saves
 // the views. It runs once on the writer, as its last turn.
 func (w *writer) shutDown() {
-	for _, o := range append(w.backlog, w.e.inbox.shut(errClosed)...) {
+	for _, o := range slices.Concat(w.backlog, w.later, w.e.inbox.shut(errClosed)) {
 		o.finish(w, errClosed)
 	}
-	w.backlog = nil
+	w.backlog, w.later = nil, nil
 	err := w.e.log.Sync()
 	if err == nil {
 		w.topics.publish()
 		w.answer(nil)
-		err = w.failed
+	} else if w.failed == nil {
+		w.fail(err, nil) // who waits for the disk must hear of it
 	}
+	err = w.failed
 	w.e.saves.Wait() // a checkpoint under way
 	if err == nil && w.e.log.Written() > w.saved.at {
 		err = w.saveNow()
 	}
-	w.ready.down(errClosed)
+	if w.failed == nil {
+		w.ready.down(errClosed) // fail has told them otherwise
+	}
 	w.closing.done(w.e.log.Written(), err)
 	w.closed = true
 }

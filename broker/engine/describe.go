@@ -15,7 +15,7 @@ func (s *session) DescribeGroup(ctx context.Context, topic brokerapi.TopicID, id
 	var out []brokerapi.GroupQueue
 	var failed error
 	err := s.call(ctx, func(w *writer) {
-		t, g, err := w.subscription(&brokerapi.Head{}, topic, id)
+		t, g, err := w.lookUp(&brokerapi.Head{}, topic, id)
 		if err != nil {
 			failed = err
 			return

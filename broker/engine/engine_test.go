@@ -395,6 +395,8 @@ func TestCloseIsNotKeptOut(t *testing.T) {
 	b.mustOpen()
 	b.define()
 	hold, held := make(chan struct{}), make(chan struct{})
+	free := sync.OnceFunc(func() { close(hold) })
+	defer free()
 	go func() {
 		_ = b.engine.call(t.Context(), func(*writer) { close(held); <-hold })
 	}()
@@ -413,7 +415,7 @@ func TestCloseIsNotKeptOut(t *testing.T) {
 	require.Equal(t, 2, refused, "one waits, the others are told")
 	done := make(chan error, 1)
 	go func() { _, err := b.engine.Close(); done <- err }()
-	close(hold)
+	free()
 	select {
 	case err := <-done:
 		require.NoError(t, err)

@@ -31,6 +31,10 @@ func (w *writer) broken(err error) {
 // next start rebuilds it from the log.
 func (w *writer) queueDamaged(t *topicState, err error) {
 	w.e.counts.Damaged.Add(1)
+	if t.bad {
+		return
+	}
+	t.bad = true
 	attrs := []slog.Attr{slog.String("topic", t.def.Name), slog.String("error", err.Error())}
 	if err := w.e.o.Store.Distrust(); err != nil {
 		attrs = append(attrs, slog.String("giving_up_checkpoints", err.Error()))

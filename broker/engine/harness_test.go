@@ -137,7 +137,7 @@ func definitions() *Definitions {
 func (b *bench) kill() {
 	e := b.engine
 	b.engine = nil
-	e.submit(&callOp{do: func(w *writer) { w.closed = true }, done: func(error) {}})
+	e.submitOwn(&callOp{do: func(w *writer) { w.closed = true }, done: func(error) {}})
 	<-e.done
 	for _, o := range e.inbox.shut(errClosed) {
 		o.finish(nil, errClosed)

@@ -23,7 +23,8 @@ type inbox struct {
 
 	mu       sync.Mutex
 	ops      []op
-	size     int64
+	waiting  int   // of ops, those of callers: the engine's own count for nothing
+	size     int64 // bytes of those
 	maxOps   int
 	maxBytes int64
 	closed   error // what later requests are told
@@ -44,13 +45,16 @@ func (b *inbox) put(o op, own bool) error {
 		err := b.closed
 		b.mu.Unlock()
 		return err
-	case !own && (len(b.ops) >= b.maxOps || b.size+n > b.maxBytes):
-		waiting, size := len(b.ops), b.size
+	case !own && (b.waiting >= b.maxOps || b.size+n > b.maxBytes):
+		waiting, size := b.waiting, b.size
 		b.mu.Unlock()
 		return mqerr.New(mqerr.Exhausted, "the broker has %d requests (%d bytes) waiting: retry after a pause", waiting, size)
 	}
 	b.ops = append(b.ops, o)
-	b.size += n
+	if !own {
+		b.waiting++
+		b.size += n
+	}
 	first := len(b.ops) == 1
 	b.mu.Unlock()
 	if first {
@@ -72,7 +76,7 @@ func (b *inbox) take(spare []op) []op {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	ops := b.ops
-	b.ops, b.size = spare[:0], 0
+	b.ops, b.waiting, b.size = spare[:0], 0, 0
 	return ops
 }
 

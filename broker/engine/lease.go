@@ -64,6 +64,7 @@ func (o *popOp) run(w *writer) {
 		w.queueDamaged(t, scan.err)
 		if len(scan.got) == 0 {
 			o.err = scan.err
+			return
 		}
 	}
 	switch {
@@ -155,8 +156,17 @@ func (w *writer) topicOf(id brokerapi.TopicID) (*topicState, error) {
 	return t, nil
 }
 
-// subscription finds the topic and group of a request.
+// subscription finds the topic and group of a request that makes a record.
 func (w *writer) subscription(h *brokerapi.Head, topic brokerapi.TopicID, id brokerapi.GroupID) (*topicState, *group.Definition, error) {
+	t, g, err := w.lookUp(h, topic, id)
+	if err == nil && !w.hasSpace(w.e.o.SpaceReserve/consumersShare) {
+		err = errNoSpace
+	}
+	return t, g, err
+}
+
+// lookUp finds the topic and group of a request.
+func (w *writer) lookUp(h *brokerapi.Head, topic brokerapi.TopicID, id brokerapi.GroupID) (*topicState, *group.Definition, error) {
 	if err := w.current(h); err != nil {
 		return nil, nil, err
 	}
@@ -167,9 +177,6 @@ func (w *writer) subscription(h *brokerapi.Head, topic brokerapi.TopicID, id bro
 	g := w.views.groups.Get(record.GroupID(id))
 	if g == nil {
 		return nil, nil, mqerr.New(mqerr.GroupNotFound, "group %d does not exist here", id)
-	}
-	if !w.hasSpace(w.e.o.SpaceReserve / consumersShare) {
-		return nil, nil, errNoSpace
 	}
 	return t, g, nil
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/perigee-mq/perigee/broker/group"
 	"github.com/perigee-mq/perigee/broker/pop"
 	"github.com/perigee-mq/perigee/internal/brokerapi"
+	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/store/queue"
 	"github.com/perigee-mq/perigee/store/record"
 )
@@ -114,7 +115,10 @@ func (s *scan) match(off record.QueueOffset) pop.Verdict {
 func (s *scan) entry(off record.QueueOffset) (*queue.Entry, bool) {
 	if off < s.base || off >= s.base+record.QueueOffset(s.n) || s.n == 0 {
 		n, err := s.w.views.queues.Read(s.key, off, s.entries[:])
-		if err != nil || n == 0 {
+		if err == nil && n == 0 {
+			err = mqerr.New(mqerr.Corrupt, "consume queue of topic %s queue %d ends before offset %d, which was assigned", s.t.def.Name, s.key.Queue, off)
+		}
+		if err != nil {
 			s.err = err
 			return nil, false
 		}

@@ -89,7 +89,8 @@ func (s *session) Close() error {
 	if s.gone.Swap(true) {
 		return nil
 	}
-	err := s.e.call(context.Background(), func(w *writer) {
+	done := make(chan error, 1)
+	s.e.submitOwn(&callOp{done: func(err error) { done <- err }, do: func(w *writer) {
 		s.closed = true
 		delete(w.ready.sessions, s)
 		for _, t := range w.topics.byID {
@@ -100,8 +101,9 @@ func (s *session) Close() error {
 				}
 			}
 		}
-	})
-	if mqerr.Is(err, mqerr.Unavailable) {
+	}})
+	err := <-done
+	if mqerr.Is(err, mqerr.Unavailable) || mqerr.Is(err, mqerr.Draining) {
 		return nil // the engine has stopped: nothing is armed any more
 	}
 	return err

@@ -22,6 +22,7 @@ type topicState struct {
 	queues []queueState
 	turn   int // queue of the next message without a choice
 	in     flow
+	bad    bool // a damaged consume queue was reported
 	subs   map[record.GroupID]*sub
 }
 

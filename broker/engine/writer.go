@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/perigee-mq/perigee/internal/mqerr"
@@ -29,6 +30,7 @@ type writer struct {
 	epoch   record.Epoch
 	spare   []op
 	backlog []op // taken from the inbox, not run yet
+	later   []op // run in part; they go on behind what came meanwhile
 	synced  []op // run; their answers wait for fdatasync, in order of their positions
 
 	lease   int64 // boot-time clock of this turn, ms
@@ -99,7 +101,7 @@ func (e *Engine) write() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for w.failed == nil && !w.finished() {
-		if len(w.backlog) == 0 {
+		if len(w.backlog)+len(w.later) == 0 {
 			w.arm(timer)
 			select {
 			case <-e.inbox.wake:
@@ -145,8 +147,10 @@ func (w *writer) turn() {
 	w.endSessions()
 	w.views.pop.Advance(w.lease, w.due)
 	if len(w.backlog) == 0 {
-		w.backlog = w.e.inbox.take(w.spare)
+		w.backlog = append(w.e.inbox.take(w.spare), w.later...)
 		w.spare = w.backlog[:0]
+		clear(w.later)
+		w.later = w.later[:0]
 	}
 	ran := w.runSome()
 	w.flushAcks()
@@ -207,7 +211,7 @@ func (w *writer) answer(ran []op) {
 		switch s := o.waits(); {
 		case s.again:
 			s.again = false
-			w.backlog = append(w.backlog, o)
+			w.later = append(w.later, o)
 		case s.end > 0 && s.sync:
 			w.synced = append(w.synced, o)
 		default:
@@ -253,15 +257,25 @@ func (w *writer) fail(cause error, ran []op) {
 	for _, o := range w.synced {
 		o.finish(w, unknown)
 	}
-	for _, o := range append(w.backlog, waiting...) {
+	for _, o := range slices.Concat(w.backlog, w.later, waiting) {
 		o.finish(w, gone)
 	}
-	w.synced, w.backlog = nil, nil
+	w.synced, w.backlog, w.later = nil, nil, nil
 	w.ready.down(gone)
-	w.e.o.Log.LogAttrs(context.Background(), slog.LevelError,
-		"commit log failed: the broker stops; check the disk, then start it again, which recovers all acknowledged data",
-		slog.String("error", cause.Error()))
+	w.report(cause)
 	if f := w.e.o.Events.Failed; f != nil {
 		f(cause)
 	}
+}
+
+// report is the one log line about the end of the engine.
+func (w *writer) report(cause error) {
+	ctx, why := context.Background(), slog.String("error", cause.Error())
+	if w.bug != nil {
+		w.e.o.Log.LogAttrs(ctx, slog.LevelError,
+			"the broker stops before it writes what it would not understand; start it again, which recovers all acknowledged data, and report this", why)
+		return
+	}
+	w.e.o.Log.LogAttrs(ctx, slog.LevelError,
+		"commit log failed: the broker stops; check the disk, then start it again, which recovers all acknowledged data", why)
 }

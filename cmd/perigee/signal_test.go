@@ -28,6 +28,13 @@ func TestCancelled(t *testing.T) {
 	}
 }
 
+// command is the program under test with these arguments.
+func command(args ...string) *exec.Cmd {
+	c := exec.Command("perigee", args...)
+	c.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=10") // a second at the end of each process, with -race
+	return c
+}
+
 // program starts the program under test; it is killed at the end of the test if it still runs.
 func program(t *testing.T, c *exec.Cmd) (wait func() error) {
 	t.Helper()
@@ -48,8 +55,8 @@ func program(t *testing.T, c *exec.Cmd) (wait func() error) {
 // TestLogReaderGoesAway: a server whose output nobody reads any more serves on, and cleans up.
 func TestLogReaderGoesAway(t *testing.T) {
 	tmp := t.TempDir()
-	c := exec.Command("perigee", "dev", "--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0", "--log-level", "debug")
-	c.Env = append(os.Environ(), "TMPDIR="+tmp)
+	c := command("dev", "--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0", "--log-level", "debug")
+	c.Env = append(c.Env, "TMPDIR="+tmp)
 	logs, err := c.StderrPipe()
 	require.NoError(t, err)
 	out, w, err := os.Pipe()
@@ -65,7 +72,7 @@ func TestLogReaderGoesAway(t *testing.T) {
 
 	_, rest, _ := strings.Cut(line, "grpc=")
 	addr, _, _ := strings.Cut(rest, " ")
-	said, err := exec.Command("perigee", "send", "orders", "hello", "--server", addr).CombinedOutput() // makes a line of log
+	said, err := command("send", "orders", "hello", "--server", addr).CombinedOutput() // makes a line of log
 	require.NoError(t, err, "%s", said)
 	require.NoError(t, c.Process.Signal(syscall.SIGTERM))
 	require.NoError(t, wait())
@@ -76,7 +83,7 @@ func TestLogReaderGoesAway(t *testing.T) {
 
 // TestInterruptWhileReading: Ctrl-C ends a command that waits for its input.
 func TestInterruptWhileReading(t *testing.T) {
-	c := exec.Command("perigee", "send", "orders", "-", "--server", "127.0.0.1:1")
+	c := command("send", "orders", "-", "--server", "127.0.0.1:1")
 	in, err := c.StdinPipe()
 	require.NoError(t, err)
 	wait := program(t, c)
@@ -91,8 +98,8 @@ func TestInterruptWhileReading(t *testing.T) {
 // TestFollowEndsWell: an interrupted receive --follow has done what it was asked to, and what it
 // printed is acknowledged.
 func TestFollowEndsWell(t *testing.T) {
-	dev := exec.Command("perigee", "dev", "--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0")
-	dev.Env = append(os.Environ(), "TMPDIR="+t.TempDir())
+	dev := command("dev", "--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0")
+	dev.Env = append(dev.Env, "TMPDIR="+t.TempDir())
 	ready, err := dev.StdoutPipe()
 	require.NoError(t, err)
 	waitDev := program(t, dev)
@@ -101,14 +108,14 @@ func TestFollowEndsWell(t *testing.T) {
 	_, rest, _ := strings.Cut(line, "grpc=")
 	addr, _, _ := strings.Cut(rest, " ")
 
-	follow := exec.Command("perigee", "receive", "orders", "--group", "billing", "--follow", "--server", addr)
+	follow := command("receive", "orders", "--group", "billing", "--follow", "--server", addr)
 	out, err := follow.StdoutPipe()
 	require.NoError(t, err)
 	waitFollow := program(t, follow)
 	lines := bufio.NewScanner(out)
 	for i := range 3 {
 		body := fmt.Sprintf("message %d", i)
-		said, err := exec.Command("perigee", "send", "orders", body, "--server", addr).CombinedOutput()
+		said, err := command("send", "orders", body, "--server", addr).CombinedOutput()
 		require.NoError(t, err, "%s", said)
 		require.True(t, lines.Scan())
 		require.True(t, lines.Scan())
@@ -116,7 +123,7 @@ func TestFollowEndsWell(t *testing.T) {
 	}
 	require.NoError(t, follow.Process.Signal(os.Interrupt))
 	require.NoError(t, waitFollow())
-	group, err := exec.Command("perigee", "group", "describe", "billing", "--server", addr).CombinedOutput()
+	group, err := command("group", "describe", "billing", "--server", addr).CombinedOutput()
 	require.NoError(t, err)
 	require.Regexp(t, `orders +0 +0 +0 `, string(group))
 	require.NoError(t, dev.Process.Signal(os.Interrupt))

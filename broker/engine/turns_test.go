@@ -49,7 +49,7 @@ func TestSyncFailsAtClose(t *testing.T) {
 		}
 		require.True(t, time.Now().Before(deadline), "the end does not come in")
 	}
-	f.Set(faultfs.Fault{Op: faultfs.OpSync, Nth: 1})
+	f.Set(faultfs.Fault{Op: faultfs.OpSync, Nth: 1, Always: true})
 	free()
 	require.Error(t, <-closed)
 	require.True(t, f.Hit())

@@ -2,6 +2,7 @@ package crashtest
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"testing"
@@ -149,10 +150,15 @@ func await(ctx context.Context, c chan bool, d time.Duration, hit func()) {
 
 // freeAddr is a loopback address that was free a moment ago.
 func freeAddr(t *testing.T) string {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	// Below the range from which the kernel takes the ports of clients: one of those could take it
+	// before the process listens.
+	for range 100 {
+		addr := fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(11000))
+		if ln, err := net.Listen("tcp", addr); err == nil {
+			_ = ln.Close()
+			return addr
+		}
 	}
-	defer ln.Close()
-	return ln.Addr().String()
+	t.Fatal("no free port")
+	return ""
 }

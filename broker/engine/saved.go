@@ -11,9 +11,10 @@ import (
 // saved says when the views were saved last. The state is copied on the writer; making the log
 // durable up to it and writing the file happen beside it.
 type saved struct {
-	at   record.Pos // position of the newest checkpoint or of the start
+	at   record.Pos // position of the newest checkpoint, or of what the start began with
 	due  int64      // lease clock, ms; 0: nothing was written since
 	busy bool       // a save is under way
+	hold bool       // the last one failed: none before due, however much was written
 }
 
 // nextSave is when the next checkpoint is due, if there is anything to save.
@@ -26,31 +27,30 @@ func (w *writer) nextSave() (int64, bool) {
 func (w *writer) saveIfDue() {
 	s := &w.saved
 	grown := int64(w.e.log.Written() - s.at)
-	if grown > 0 && s.due == 0 {
+	switch {
+	case s.busy:
+		return
+	case grown == 0:
+		s.due = 0
+		return
+	case s.due == 0:
 		s.due = w.lease + w.e.o.CheckpointInterval.Milliseconds()
 	}
-	if s.busy || grown == 0 || w.lease < s.due && grown < w.e.o.CheckpointBytes {
+	if w.lease < s.due && (s.hold || grown < w.e.o.CheckpointBytes) {
 		return
 	}
-	w.save(func(err error) {
-		if err != nil {
-			w.e.o.Log.LogAttrs(context.Background(), slog.LevelError, "checkpoint failed: recovery will take longer until one succeeds; check the disk",
-				slog.String("error", err.Error()))
-		}
-	})
+	w.save()
 }
 
-// save copies the views and writes them as a checkpoint on a goroutine of its own; done runs there.
-func (w *writer) save(done func(error)) {
-	s := &w.saved
+// save copies the views and writes them as a checkpoint on a goroutine of its own.
+func (w *writer) save() {
 	pos := w.e.log.Written()
 	sections, err := w.views.encode()
 	if err != nil {
-		done(err)
-		s.due = w.lease + w.e.o.CheckpointInterval.Milliseconds()
+		w.saveOver(pos, err)
 		return
 	}
-	s.busy, s.due = true, 0
+	w.saved.busy = true
 	began := time.Now()
 	w.e.o.Log.Debug("checkpoint started", "position", int64(pos))
 	w.e.saves.Go(func() {
@@ -64,14 +64,21 @@ func (w *writer) save(done func(error)) {
 				f(pos, time.Since(began))
 			}
 		}
-		done(err)
-		w.e.submitOwn(&callOp{do: func(w *writer) {
-			w.saved.busy = false
-			if err == nil {
-				w.saved.at = pos
-			}
-		}, done: func(error) {}})
+		w.e.submitOwn(&callOp{do: func(w *writer) { w.saveOver(pos, err) }, done: func(error) {}})
 	})
+}
+
+// saveOver notes how a checkpoint at pos went. After one that failed the next waits its time.
+func (w *writer) saveOver(pos record.Pos, err error) {
+	s := &w.saved
+	s.busy, s.hold, s.due = false, err != nil, 0
+	if err == nil {
+		s.at = pos
+		return
+	}
+	s.due = w.lease + w.e.o.CheckpointInterval.Milliseconds()
+	w.e.o.Log.LogAttrs(context.Background(), slog.LevelError, "checkpoint failed: recovery will take longer until one succeeds; check the disk",
+		slog.String("error", err.Error()))
 }
 
 // closeOp stops the engine after a last checkpoint.

@@ -1,0 +1,108 @@
+package engine
+
+import (
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/perigee-mq/perigee/internal/vfs"
+	"github.com/perigee-mq/perigee/internal/vfs/memfs"
+	"github.com/perigee-mq/perigee/store/record"
+)
+
+// gateFS holds the renaming of checkpoints until it is let go, or makes it fail.
+type gateFS struct {
+	vfs.FS
+	fails atomic.Bool
+	tries atomic.Int64
+	gate  atomic.Pointer[chan struct{}]
+}
+
+func (g *gateFS) Rename(from, to string) error {
+	if strings.Contains(to, "checkpoint") {
+		g.tries.Add(1)
+		if c := g.gate.Load(); c != nil {
+			<-*c
+		}
+		if g.fails.Load() {
+			return memfs.ErrPowerLoss
+		}
+	}
+	return g.FS.Rename(from, to)
+}
+
+// turns waits until the writer has nothing more to do and returns how many turns it has had.
+func (b *bench) turns() int64 {
+	b.t.Helper()
+	n := b.engine.counts.Turns.Load()
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
+		<-time.After(20 * time.Millisecond)
+		was := n
+		if n = b.engine.counts.Turns.Load(); n == was {
+			return n
+		}
+	}
+	b.t.Fatal("the writer never rests")
+	return 0
+}
+
+// TestIdleAfterACheckpoint: turns while a checkpoint is under way order no other one, if nothing was
+// written; the writer once turned without end when that was due.
+func TestIdleAfterACheckpoint(t *testing.T) {
+	g, saved := &gateFS{FS: memfs.New()}, make(chan record.Pos, 16)
+	b := newBench(t, Options{CheckpointBytes: 1, CheckpointInterval: time.Minute})
+	b.opt.Events.Checkpointed = func(pos record.Pos, _ time.Duration) { saved <- pos }
+	b.fs = g
+	b.mustOpen()
+	b.define()
+	b.turns()
+	for len(saved) > 0 {
+		<-saved
+	}
+	hold := make(chan struct{})
+	g.gate.Store(&hold)
+	b.mustSend(topicSync, "one")
+	for range 5 {
+		b.mustPop(topicAsync, groupA) // turns that write nothing
+	}
+	b.clock.advance(2 * time.Minute)
+	close(hold)
+	<-saved
+	b.turns()
+	b.clock.advance(time.Hour)
+	b.mustPop(topicAsync, groupA)
+	b.turns()
+	require.Empty(t, saved, "nothing was written, nothing is saved")
+}
+
+// TestFailedCheckpointWaits: a checkpoint that fails is tried again after the interval, not at once, and
+// the broker goes on.
+func TestFailedCheckpointWaits(t *testing.T) {
+	g := &gateFS{FS: memfs.New()}
+	b := newBench(t, Options{CheckpointBytes: 1, CheckpointInterval: time.Minute})
+	b.fs = g
+	b.mustOpen()
+	b.define()
+	b.turns()
+	g.fails.Store(true)
+	before := g.tries.Load()
+	for range 10 {
+		b.mustSend(topicSync, "one")
+	}
+	b.turns()
+	require.EqualValues(t, 1, g.tries.Load()-before)
+	b.clock.advance(61 * time.Second)
+	b.mustSend(topicSync, "two")
+	b.turns()
+	require.EqualValues(t, 2, g.tries.Load()-before)
+	g.fails.Store(false)
+	b.clock.advance(61 * time.Second)
+	b.mustSend(topicSync, "three")
+	b.turns()
+	b.mustSend(topicSync, "four")
+	b.turns()
+	require.EqualValues(t, 4, g.tries.Load()-before, "one after the interval, then by bytes again")
+}

@@ -8,13 +8,13 @@ import (
 	"github.com/perigee-mq/perigee/store/record"
 )
 
-// definitions are the controller's definitions as far as they concern the shard: topics that it does
-// not serve are left out.
+// definitions are the controller's definitions as far as they concern the shard: topics of which it
+// serves no queue are left out.
 func definitions(d *controllerv1.Definitions, shard uint32) *engine.Definitions {
 	out := &engine.Definitions{Full: d.GetFull(), Version: d.GetVersion()}
 	for _, t := range d.GetTopics() {
 		for _, p := range t.GetPlacements() {
-			if p.GetShard() == shard {
+			if p.GetShard() == shard && p.GetQueues() > 0 {
 				out.Topics = append(out.Topics, topicOf(t, int(p.GetQueues())))
 			}
 		}

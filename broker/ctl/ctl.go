@@ -108,7 +108,7 @@ func term(resp *controllerv1.RegisterResponse) (Term, error) {
 // again reports whether a failed call may succeed later.
 func again(err error) bool {
 	switch mqerr.KindOf(err) {
-	case mqerr.Unavailable, mqerr.NotLeader, mqerr.Draining, mqerr.Exhausted, mqerr.UnknownOutcome, mqerr.Timeout:
+	case mqerr.Unavailable, mqerr.NotLeader, mqerr.Draining, mqerr.Exhausted, mqerr.UnknownOutcome, mqerr.Timeout, mqerr.DiskFull:
 		return true
 	}
 	return false

@@ -33,10 +33,12 @@ func (o *ackOp) finish(_ *writer, err error) {
 }
 
 func (o *ackOp) run(w *writer) {
-	t, g, err := w.subscription(&o.req.Head, o.req.Topic, o.req.Group)
-	if err == nil {
-		err = manyHandles(len(o.req.Handles))
+	err := manyHandles(len(o.req.Handles))
+	if err != nil {
+		o.err = err
+		return
 	}
+	t, g, err := w.subscription(&o.req.Head, o.req.Topic, o.req.Group, o.bytes())
 	if err != nil {
 		o.err = err
 		return
@@ -94,8 +96,11 @@ func (a *acks) add(w *writer, k pop.Key, off record.QueueOffset) {
 	}
 }
 
-// acksMax bounds the messages of one record.
-const acksMax = 8192
+// acksMax bounds the messages of one record, each of which takes at most ackBytes there.
+const (
+	acksMax  = 8192
+	ackBytes = 32
+)
 
 // handlesMax bounds the handles of one request.
 const handlesMax = 16384

@@ -29,10 +29,12 @@ func (o *changeOp) finish(_ *writer, err error) {
 }
 
 func (o *changeOp) run(w *writer) {
-	t, g, err := w.subscription(&o.req.Head, o.req.Topic, o.req.Group)
-	if err == nil {
-		err = manyHandles(len(o.req.Handles))
+	err := manyHandles(len(o.req.Handles))
+	if err != nil {
+		o.err = err
+		return
 	}
+	t, g, err := w.subscription(&o.req.Head, o.req.Topic, o.req.Group, o.bytes())
 	if err != nil {
 		o.err = err
 		return

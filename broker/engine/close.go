@@ -29,7 +29,8 @@ func (w *writer) shutDown() {
 		err = w.saveNow()
 	}
 	if w.failed == nil {
-		w.ready.down(errClosed) // fail has told them otherwise
+		w.e.reads.Wait() // every call is answered before proxies hear that the broker is gone
+		w.ready.down(errClosed)
 	}
 	w.closing.done(w.e.log.Written(), err)
 	w.closed = true

@@ -26,35 +26,61 @@ func (o *popOp) finish(w *writer, err error) {
 		return
 	}
 	e := w.e
-	for i := range o.got {
-		if !e.log.Hot(o.got[i].pos) {
-			e.reads.Go(func() {
-				e.cold <- struct{}{}
-				defer func() { <-e.cold }()
-				o.deliver(e)
-			})
-			return
-		}
+	if o.atHand(w) {
+		o.deliver(e)
+		return
 	}
-	o.deliver(e)
+	w.off.n-- // it counts until it is answered
+	w.off.bytes -= o.held
+	e.reads.Go(func() {
+		e.cold <- struct{}{}
+		defer func() { <-e.cold }()
+		o.deliver(e)
+		e.inbox.free(1, o.held)
+	})
 }
 
-// deliver reads the messages and answers. A message whose bytes are damaged is left out and reported;
-// its lease stays until it ends.
+// What the writer reads by itself: replies of at most atHandBytes whose messages this process wrote
+// itself, the last lately bytes of the log at most.
+const (
+	atHandBytes = 256 << 10
+	lately      = 64 << 20
+)
+
+// atHand tells whether the writer may read the messages itself. It is mapped memory: where that is not
+// in the page cache, the writer would stand still and everybody with it.
+func (o *popOp) atHand(w *writer) bool {
+	from := max(w.began, w.e.log.Written()-lately)
+	size := 0
+	for i := range o.got {
+		l := &o.got[i]
+		size += int(l.size)
+		if l.pos < from || size > atHandBytes || !w.e.log.Hot(l.pos) {
+			return false
+		}
+	}
+	return true
+}
+
+// deliver reads the messages and answers. A message whose bytes are damaged is left out and reported,
+// and left alone for the longest delay that the group has: it is not done, and a receive that is repeated
+// does not meet it again.
 func (o *popOp) deliver(e *Engine) {
 	refs := make([]commitlog.Ref, 0, len(o.got))
 	out := make([]brokerapi.Delivery, 0, len(o.got))
-	var mismatched []brokerapi.Handle
+	var mismatched, unread []brokerapi.Handle
 	for _, l := range o.got {
 		rec, ref, err := e.log.Read(l.pos, l.size)
 		if err != nil {
 			e.damaged(l, err)
+			unread = append(unread, l.handle(e.writer.epoch))
 			continue
 		}
 		m, err := record.DecodeMsg(rec.Body)
 		if err != nil {
 			ref.Release()
 			e.damaged(l, err)
+			unread = append(unread, l.handle(e.writer.epoch))
 			continue
 		}
 		if !tagged(&o.req.Filter, m.Sys) { // equal hashes, different tags
@@ -71,6 +97,12 @@ func (o *popOp) deliver(e *Engine) {
 	}
 	if len(mismatched) > 0 {
 		e.submitOwn(&ackOp{req: &brokerapi.AckRequest{Topic: o.req.Topic, Group: o.req.Group, Handles: mismatched}, done: func(*brokerapi.AckReply, error) {}})
+	}
+	if len(unread) > 0 {
+		e.submitOwn(&changeOp{
+			req:  &brokerapi.ChangeRequest{Topic: o.req.Topic, Group: o.req.Group, Handles: unread, Invisible: o.wait, Mode: brokerapi.ChangeKeep},
+			done: func(*brokerapi.ChangeReply, error) {},
+		})
 	}
 	reply := brokerapi.NewPopReply(out, func() {
 		for _, r := range refs {

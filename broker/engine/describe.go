@@ -99,7 +99,7 @@ type Sizes struct {
 	InFlight                int64 // messages of all groups that were handed out and are not done
 	Epoch                   record.Epoch
 	Written, Durable        record.Pos
-	Checkpoint              record.Pos // newest saved checkpoint, -1 if none
+	Checkpoint              record.Pos // where a recovery would begin: the newest checkpoint, or the log's first record
 }
 
 type sizesOp struct {

@@ -15,6 +15,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/perigee-mq/perigee/broker/clock"
@@ -133,6 +134,13 @@ type Engine struct {
 	saves  sync.WaitGroup
 	counts Counts
 
+	started atomic.Bool
+	closing sync.Once
+	ended   struct { // what Close found
+		pos record.Pos
+		err error
+	}
+
 	writer // owned by the writer goroutine
 }
 
@@ -141,7 +149,12 @@ type Engine struct {
 func Open(o Options) (*Engine, error) {
 	o = o.withDefaults()
 	e := &Engine{o: o, log: o.Store.Log(), clock: o.Clock, cold: make(chan struct{}, o.ColdReads), done: make(chan struct{})}
+	if e.log.MaxBody() < bodyMin {
+		return nil, mqerr.New(mqerr.Invalid, "segments of the log hold records of %d bytes: make them 1 MiB or more", e.log.MaxBody())
+	}
 	e.o.SpaceReserve = min(o.SpaceReserve, int64(e.log.MaxBody())/4)
+	e.o.TurnBytes = min(o.TurnBytes, e.log.MaxBody()/4)
+	e.o.ScanEntries = min(o.ScanEntries, scanMax)
 	e.inbox.init(o.PendingRequests, o.PendingBytes)
 	e.syncer.init(e.log, e.inbox.wake, o.FlushInterval)
 	e.writer.init(e)
@@ -151,28 +164,48 @@ func Open(o Options) (*Engine, error) {
 	return e, nil
 }
 
-// Start begins an epoch: its record is durable before anything is served.
+// bodyMin is what the largest records of consumers need: handlesMax changes, or a lease with scanMax
+// skipped messages.
+const (
+	bodyMin = 512 << 10
+	scanMax = 1 << 14
+)
+
+// Start begins an epoch: its record is durable before anything is served. Requests that come before are
+// Unavailable.
 func (e *Engine) Start(id Identity) error {
 	if err := e.begin(id); err != nil {
 		return err
 	}
+	e.started.Store(true)
+	e.inbox.open()
 	go e.syncer.run()
 	go e.write()
 	return nil
 }
 
 // Close stops the engine: requests that wait are answered, the views are saved, the log is durable.
-// It returns the position up to which the views were saved.
+// It returns the position up to which the views were saved. Later calls wait for the first and return
+// the same; before Start there is nothing to stop.
 func (e *Engine) Close() (record.Pos, error) {
-	closed := make(chan error, 1)
-	var pos record.Pos
-	e.submitOwn(&closeOp{done: func(p record.Pos, err error) { pos = p; closed <- err }})
-	err := <-closed
+	e.closing.Do(e.stop)
+	return e.ended.pos, e.ended.err
+}
+
+func (e *Engine) stop() {
+	if !e.started.Load() {
+		return
+	}
+	closed := make(chan struct{})
+	e.submitOwn(&closeOp{done: func(pos record.Pos, err error) {
+		e.ended.pos, e.ended.err = pos, err
+		close(closed)
+	}})
+	<-closed
 	<-e.done
 	e.syncer.stop()
 	e.saves.Wait()
 	e.reads.Wait()
-	return pos, err
 }
 
 // Failure returns the error that stopped the engine for good, nil while it works.
@@ -183,14 +216,15 @@ func (e *Engine) Views(ctx context.Context) (Sizes, error) {
 	return ask(ctx, e, func(done func(Sizes, error)) op { return &sizesOp{done: done} })
 }
 
-// ask submits an op and waits for its answer.
+// ask submits an op and waits for its answer. Such ops are few: each has a caller that waits. A sign of
+// life or a definition must not be kept out by the messages that wait.
 func ask[R any](ctx context.Context, e *Engine, make func(done func(R, error)) op) (R, error) {
 	type answer struct {
 		r   R
 		err error
 	}
 	c := newOnce[answer]()
-	e.submit(make(func(r R, err error) { c <- answer{r, err} }))
+	e.submitOwn(make(func(r R, err error) { c <- answer{r, err} }))
 	select {
 	case a := <-c:
 		return a.r, a.err

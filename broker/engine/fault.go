@@ -14,16 +14,21 @@ const consumersShare = 8
 // errNoSpace refuses a request whose record might not fit: an append that finds no room ends the log.
 var errNoSpace = mqerr.New(mqerr.DiskFull, "the disk of the broker is full: free space, requests are taken again by themselves then")
 
-// hasSpace tells whether more than reserve bytes can surely be appended.
-func (w *writer) hasSpace(reserve int64) bool {
-	return !w.e.o.NoSpace() || w.e.log.Room()-int64(w.batch.Size()) >= reserve
+// hasSpace tells whether need bytes can surely be appended with reserve bytes left behind them.
+func (w *writer) hasSpace(reserve int64, need int) bool {
+	if !w.e.o.NoSpace() {
+		return true
+	}
+	used := w.batch.Size() + ackBytes*len(w.acks.list)
+	return w.e.log.Room()-int64(used+need) >= reserve
 }
 
-// broken notes that the views refuse a record that was just made for them: our bug. Memory and log would
-// part, so this turn writes nothing and the engine stops; a restart recovers from the log.
+// broken notes that the views cannot take a record that was just made for them: our bug, or a consume
+// queue that cannot be written. Memory and log would part, so this turn writes nothing and the engine
+// stops; a restart recovers from the log.
 func (w *writer) broken(err error) {
 	if w.bug == nil {
-		w.bug = mqerr.New(mqerr.Internal, "the views refuse a record of their own: %w", err)
+		w.bug = mqerr.New(mqerr.KindOf(err), "the views do not take a record that was made for them: %w", err)
 	}
 }
 

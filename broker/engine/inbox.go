@@ -12,7 +12,7 @@ type op interface {
 	run(w *writer)
 	// finish answers, exactly once, with what run found or with err.
 	finish(w *writer, err error)
-	// bytes is what the request holds in memory while it waits.
+	// bytes is what the request holds in memory until it is answered, at least 1.
 	bytes() int
 	waits() *waiter
 }
@@ -23,17 +23,28 @@ type inbox struct {
 
 	mu       sync.Mutex
 	ops      []op
-	waiting  int   // of ops, those of callers: the engine's own count for nothing
+	waiting  int   // requests of callers without an answer: the engine's own count for nothing
 	size     int64 // bytes of those
 	maxOps   int
 	maxBytes int64
-	closed   error // what later requests are told
+	closed   error // what requests are told that come before Start or after the end
 	failed   error // the log failed
 }
 
 func (b *inbox) init(maxOps int, maxBytes int64) {
 	b.wake = make(chan struct{}, 1)
 	b.maxOps, b.maxBytes = maxOps, maxBytes
+	b.closed = errNotStarted
+}
+
+// errNotStarted answers requests to an engine that has not begun its epoch.
+var errNotStarted = mqerr.New(mqerr.Unavailable, "the broker is starting: it takes no requests yet")
+
+// open takes requests from now on.
+func (b *inbox) open() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = nil
 }
 
 // put adds a request, or tells why not. One of the engine's own is taken however many wait.
@@ -48,12 +59,13 @@ func (b *inbox) put(o op, own bool) error {
 	case !own && (b.waiting >= b.maxOps || b.size+n > b.maxBytes):
 		waiting, size := b.waiting, b.size
 		b.mu.Unlock()
-		return mqerr.New(mqerr.Exhausted, "the broker has %d requests (%d bytes) waiting: retry after a pause", waiting, size)
+		return mqerr.New(mqerr.Exhausted, "the broker has %d requests (%d bytes) under way: retry after a pause", waiting, size)
 	}
 	b.ops = append(b.ops, o)
 	if !own {
 		b.waiting++
 		b.size += n
+		o.waits().held = n
 	}
 	first := len(b.ops) == 1
 	b.mu.Unlock()
@@ -76,8 +88,19 @@ func (b *inbox) take(spare []op) []op {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	ops := b.ops
-	b.ops, b.waiting, b.size = spare[:0], 0, 0
+	b.ops = spare[:0]
 	return ops
+}
+
+// free takes requests off the count that were answered.
+func (b *inbox) free(n int, size int64) {
+	if n == 0 {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.waiting -= n
+	b.size -= size
 }
 
 // shut refuses all later requests with err and returns those that wait.

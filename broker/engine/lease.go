@@ -20,6 +20,7 @@ type popOp struct {
 	err  error
 	more bool
 	got  []leased
+	wait time.Duration // how long a message that cannot be read is left alone
 }
 
 // leased is one message of a reply.
@@ -35,25 +36,32 @@ type leased struct {
 // nameMax bounds client ids and attempt ids in bytes, since they stand in records.
 const nameMax = 4096
 
-// popBytesDefault bounds a reply that states no bound of its own.
-const popBytesDefault = 4 << 20
+// popBytesDefault bounds a reply that states no bound of its own, popBytesMax any reply.
+const (
+	popBytesDefault = 4 << 20
+	popBytesMax     = 64 << 20
+)
 
-func (o *popOp) bytes() int { return 256 }
+func (o *popOp) bytes() int { return 256 + len(o.req.Client) + len(o.req.AttemptID) }
 
 func (o *popOp) run(w *writer) {
-	t, g, err := w.subscription(&o.req.Head, o.req.Topic, o.req.Group)
-	if err == nil && max(len(o.req.Client), len(o.req.AttemptID)) > nameMax {
-		err = mqerr.New(mqerr.Invalid, "a client id of %d and an attempt id of %d bytes: at most %d", len(o.req.Client), len(o.req.AttemptID), nameMax)
+	err := leasable(o.req)
+	if err != nil {
+		o.err = err
+		return
 	}
+	t, g, err := w.subscription(&o.req.Head, o.req.Topic, o.req.Group, o.bytes()+itemBytes*(popMax+w.e.o.ScanEntries))
 	if err != nil {
 		o.err = err
 		return
 	}
 	w.e.counts.Pops.Add(1)
+	o.wait = g.LastBackoff()
 	client, known := w.views.pop.Client([]byte(o.req.Client))
 	if known {
 		w.live.heard(w, client)
 		if o.req.AttemptID != "" && o.repeat(w, t, g, client) {
+			o.outlook(w, t, g)
 			return
 		}
 	}
@@ -80,9 +88,25 @@ func (o *popOp) run(w *writer) {
 	if len(o.got) == 0 {
 		w.e.counts.EmptyPops.Add(1)
 	}
+	o.outlook(w, t, g)
+}
+
+// leasable refuses a request whose lease could not stand in a record.
+func leasable(req *brokerapi.PopRequest) error {
+	switch {
+	case max(len(req.Client), len(req.AttemptID)) > nameMax:
+		return mqerr.New(mqerr.Invalid, "a client id of %d and an attempt id of %d bytes: at most %d", len(req.Client), len(req.AttemptID), nameMax)
+	case req.Session && req.Client == "":
+		return mqerr.New(mqerr.Invalid, "a lease that lives with its client needs a client id")
+	}
+	return nil
+}
+
+// outlook tells whether there is more right now, and arms if not.
+func (o *popOp) outlook(w *writer, t *topicState, g *group.Definition) {
 	o.more = w.hasReady(t, g)
 	if o.req.Arm && !o.more {
-		w.ready.arm(s, o.from)
+		w.ready.arm(t.sub(g.ID), o.from)
 	}
 }
 
@@ -125,6 +149,7 @@ func (o *popOp) repeat(w *writer, t *topicState, g *group.Definition, client rec
 	for _, l := range w.views.pop.Again(w.lease, client, t.def.ID, g.ID, []byte(o.req.AttemptID)) {
 		e, err := w.views.queues.At(queue.Key{Topic: t.def.ID, Queue: l.Queue}, l.Offset)
 		if err != nil {
+			w.queueDamaged(t, err)
 			o.err = err
 			return true
 		}
@@ -133,7 +158,6 @@ func (o *popOp) repeat(w *writer, t *topicState, g *group.Definition, client rec
 	if len(o.got) == 0 {
 		return false
 	}
-	o.more = true // what else there is, another receive may find out
 	o.end, o.sync = w.batch.End(), t.sync
 	return true
 }
@@ -156,10 +180,11 @@ func (w *writer) topicOf(id brokerapi.TopicID) (*topicState, error) {
 	return t, nil
 }
 
-// subscription finds the topic and group of a request that makes a record.
-func (w *writer) subscription(h *brokerapi.Head, topic brokerapi.TopicID, id brokerapi.GroupID) (*topicState, *group.Definition, error) {
+// subscription finds the topic and group of a request that makes a record
+// of at most need bytes.
+func (w *writer) subscription(h *brokerapi.Head, topic brokerapi.TopicID, id brokerapi.GroupID, need int) (*topicState, *group.Definition, error) {
 	t, g, err := w.lookUp(h, topic, id)
-	if err == nil && !w.hasSpace(w.e.o.SpaceReserve/consumersShare) {
+	if err == nil && !w.hasSpace(w.e.o.SpaceReserve/consumersShare, need) {
 		err = errNoSpace
 	}
 	return t, g, err

@@ -5,6 +5,7 @@ import (
 
 	"github.com/perigee-mq/perigee/broker/group"
 	"github.com/perigee-mq/perigee/broker/topic"
+	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/store/record"
 )
 
@@ -20,40 +21,27 @@ type Definitions struct {
 	Version uint64
 }
 
-// Define logs what is new in defs and returns when it is durable. What the log knows already, in this
-// version or a newer one, makes no record.
+// Define logs what is new in defs and returns when all of it is durable. What the log knows already, in
+// this version or a newer one, makes no record. Definitions that cannot be are refused as a whole, before
+// anything is logged.
 func (e *Engine) Define(ctx context.Context, defs *Definitions) error {
 	var failed error
-	err := e.call(ctx, func(w *writer) { failed = w.define(defs) })
-	if err != nil {
-		return err
+	if err := e.ask(ctx, &callOp{do: func(w *writer) { failed = w.define(defs) }, all: true}); err != nil {
+		return err // the writer may still be at it
 	}
 	return failed
 }
 
 func (w *writer) define(defs *Definitions) error {
-	for i := range defs.Topics {
-		d := &defs.Topics[i]
-		if old := w.views.topics.Get(d.ID); old != nil && old.Version >= d.Version {
-			continue
-		}
-		m, err := d.Meta()
-		if err != nil {
-			return err
-		}
-		w.meta(&m)
-		w.topics.define(w.views.topics.Get(d.ID))
+	records, err := w.news(defs)
+	if err != nil {
+		return err
 	}
-	for i := range defs.Groups {
-		d := &defs.Groups[i]
-		if old := w.views.groups.Get(d.ID); old != nil && old.Version >= d.Version {
-			continue
+	for i := range records {
+		w.meta(&records[i])
+		if id := record.TopicID(records[i].ID); records[i].Kind == record.MetaTopic && w.bug == nil {
+			w.topics.define(w.views.topics.Get(id))
 		}
-		m, err := d.Meta()
-		if err != nil {
-			return err
-		}
-		w.meta(&m)
 	}
 	for _, id := range w.gone(defs) {
 		w.meta(&record.Meta{Kind: record.MetaTopic, Version: defs.Version, ID: uint32(id), Deleted: true})
@@ -71,6 +59,51 @@ func (w *writer) define(defs *Definitions) error {
 	return nil
 }
 
+// news are the records of the definitions that the log does not know, topics first.
+func (w *writer) news(defs *Definitions) ([]record.Meta, error) {
+	var records []record.Meta
+	size := metaBytes * (len(defs.DeletedTopics) + len(defs.DeletedGroups))
+	add := func(m record.Meta, err error) error {
+		if n := record.MetaSize(&m); err == nil && n > w.e.log.MaxBody() {
+			err = mqerr.New(mqerr.Invalid, "the definition of %q has %d bytes, more than a record of the log may have", m.Name, n)
+		}
+		records = append(records, m)
+		size += metaBytes + record.MetaSize(&m)
+		return err
+	}
+	for i := range defs.Topics {
+		d := &defs.Topics[i]
+		if old := w.views.topics.Get(d.ID); old != nil && old.Version >= d.Version {
+			continue
+		}
+		if d.Queues < 1 {
+			return nil, mqerr.New(mqerr.Invalid, "topic %d (%q) is defined with %d queues", d.ID, d.Name, d.Queues)
+		}
+		if err := add(d.Meta()); err != nil {
+			return nil, err
+		}
+	}
+	for i := range defs.Groups {
+		d := &defs.Groups[i]
+		if old := w.views.groups.Get(d.ID); old != nil && old.Version >= d.Version {
+			continue
+		}
+		if d.MaxAttempts < 1 {
+			return nil, mqerr.New(mqerr.Invalid, "group %d (%q) is defined with %d attempts", d.ID, d.Name, d.MaxAttempts)
+		}
+		if err := add(d.Meta()); err != nil {
+			return nil, err
+		}
+	}
+	if !w.hasSpace(0, size) {
+		return nil, errNoSpace
+	}
+	return records, nil
+}
+
+// metaBytes is the most that a META record takes beside its value.
+const metaBytes = 512
+
 // meta logs one definition and applies it. Acks of this turn come first: they must not follow the
 // deletion of what they are about.
 func (w *writer) meta(m *record.Meta) {
@@ -81,7 +114,8 @@ func (w *writer) meta(m *record.Meta) {
 	}
 }
 
-// gone lists the topics of the log that defs says are deleted.
+// gone lists the topics of the log that defs says are deleted. A whole set that is older than a
+// definition says nothing about it.
 func (w *writer) gone(defs *Definitions) []record.TopicID {
 	var ids []record.TopicID
 	for _, id := range defs.DeletedTopics {
@@ -97,7 +131,7 @@ func (w *writer) gone(defs *Definitions) []record.TopicID {
 		named[defs.Topics[i].ID] = true
 	}
 	for _, d := range w.views.topics.All() {
-		if !named[d.ID] {
+		if !named[d.ID] && d.Version <= defs.Version {
 			ids = append(ids, d.ID)
 		}
 	}
@@ -120,7 +154,7 @@ func (w *writer) goneGroups(defs *Definitions) []record.GroupID {
 		named[defs.Groups[i].ID] = true
 	}
 	for _, d := range w.views.groups.All() {
-		if !named[d.ID] {
+		if !named[d.ID] && d.Version <= defs.Version {
 			ids = append(ids, d.ID)
 		}
 	}

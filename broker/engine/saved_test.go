@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -8,31 +9,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/perigee-mq/perigee/internal/vfs"
 	"github.com/perigee-mq/perigee/internal/vfs/memfs"
 	"github.com/perigee-mq/perigee/store/record"
 )
-
-// gateFS holds the renaming of checkpoints until it is let go, or makes it fail.
-type gateFS struct {
-	vfs.FS
-	fails atomic.Bool
-	tries atomic.Int64
-	gate  atomic.Pointer[chan struct{}]
-}
-
-func (g *gateFS) Rename(from, to string) error {
-	if strings.Contains(to, "checkpoint") {
-		g.tries.Add(1)
-		if c := g.gate.Load(); c != nil {
-			<-*c
-		}
-		if g.fails.Load() {
-			return memfs.ErrPowerLoss
-		}
-	}
-	return g.FS.Rename(from, to)
-}
 
 // turns waits until the writer has nothing more to do and returns how many turns it has had.
 func (b *bench) turns() int64 {
@@ -52,10 +31,10 @@ func (b *bench) turns() int64 {
 // TestIdleAfterACheckpoint: turns while a checkpoint is under way order no other one, if nothing was
 // written; the writer once turned without end when that was due.
 func TestIdleAfterACheckpoint(t *testing.T) {
-	g, saved := &gateFS{FS: memfs.New()}, make(chan record.Pos, 16)
+	fs, saved := &hookFS{FS: memfs.New()}, make(chan record.Pos, 16)
 	b := newBench(t, Options{CheckpointBytes: 1, CheckpointInterval: time.Minute})
 	b.opt.Events.Checkpointed = func(pos record.Pos, _ time.Duration) { saved <- pos }
-	b.fs = g
+	b.fs = fs
 	b.mustOpen()
 	b.define()
 	b.turns()
@@ -63,7 +42,12 @@ func TestIdleAfterACheckpoint(t *testing.T) {
 		<-saved
 	}
 	hold := make(chan struct{})
-	g.gate.Store(&hold)
+	fs.set(func(op, _ string) error {
+		if op == "rename" {
+			<-hold
+		}
+		return nil
+	})
 	b.mustSend(topicSync, "one")
 	for range 5 {
 		b.mustPop(topicAsync, groupA) // turns that write nothing
@@ -81,28 +65,38 @@ func TestIdleAfterACheckpoint(t *testing.T) {
 // TestFailedCheckpointWaits: a checkpoint that fails is tried again after the interval, not at once, and
 // the broker goes on.
 func TestFailedCheckpointWaits(t *testing.T) {
-	g := &gateFS{FS: memfs.New()}
+	fs, fails, tries := &hookFS{FS: memfs.New()}, atomic.Bool{}, atomic.Int64{}
+	fs.set(func(op, name string) error {
+		if op != "rename" || !strings.Contains(name, "checkpoint") {
+			return nil
+		}
+		tries.Add(1)
+		if fails.Load() {
+			return errors.New("no")
+		}
+		return nil
+	})
 	b := newBench(t, Options{CheckpointBytes: 1, CheckpointInterval: time.Minute})
-	b.fs = g
+	b.fs = fs
 	b.mustOpen()
 	b.define()
 	b.turns()
-	g.fails.Store(true)
-	before := g.tries.Load()
+	fails.Store(true)
+	before := tries.Load()
 	for range 10 {
 		b.mustSend(topicSync, "one")
 	}
 	b.turns()
-	require.EqualValues(t, 1, g.tries.Load()-before)
+	require.EqualValues(t, 1, tries.Load()-before)
 	b.clock.advance(61 * time.Second)
 	b.mustSend(topicSync, "two")
 	b.turns()
-	require.EqualValues(t, 2, g.tries.Load()-before)
-	g.fails.Store(false)
+	require.EqualValues(t, 2, tries.Load()-before)
+	fails.Store(false)
 	b.clock.advance(61 * time.Second)
 	b.mustSend(topicSync, "three")
 	b.turns()
 	b.mustSend(topicSync, "four")
 	b.turns()
-	require.EqualValues(t, 4, g.tries.Load()-before, "one after the interval, then by bytes again")
+	require.EqualValues(t, 4, tries.Load()-before, "one after the interval, then by bytes again")
 }

@@ -51,10 +51,21 @@ func (s *scan) run(u *sub) {
 	u.turn = (u.turn + 1) % n
 }
 
-// popMax bounds the messages of one lease.
-const popMax = 1024
+// popMax bounds the messages of one lease, each of which takes at most itemBytes in its record.
+const (
+	popMax    = 1024
+	itemBytes = 24
+)
 
 func (s *scan) limit() int { return min(max(1, s.req.Max), popMax) }
+
+// bound is how many bytes the records of one reply may have.
+func (s *scan) bound() int64 {
+	if s.req.MaxBytes == 0 {
+		return popBytesDefault
+	}
+	return int64(min(s.req.MaxBytes, popBytesMax))
+}
 
 func (s *scan) queue(q record.QueueID) {
 	w, k := s.w, pop.Key{Group: s.g.ID, Topic: s.t.def.ID, Queue: q}
@@ -99,11 +110,7 @@ func (s *scan) match(off record.QueueOffset) pop.Verdict {
 		s.w.e.counts.Skipped.Add(1)
 		return pop.Skip
 	}
-	bound := int64(s.req.MaxBytes)
-	if bound == 0 {
-		bound = popBytesDefault
-	}
-	if len(s.got) > 0 && s.size+int64(e.Size) > bound {
+	if len(s.got) > 0 && s.size+int64(e.Size) > s.bound() {
 		return pop.Stop
 	}
 	s.size += int64(e.Size)

@@ -1,8 +1,6 @@
 package engine
 
 import (
-	"time"
-
 	"github.com/perigee-mq/perigee/internal/brokerapi"
 	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/store/queue"
@@ -19,13 +17,16 @@ type sendOp struct {
 }
 
 func (o *sendOp) bytes() int {
-	n := 0
+	n := 64
 	for i := range o.req.Messages {
 		m := &o.req.Messages[i]
-		n += len(m.Body) + len(m.User) + len(m.Sys)
+		n += messageBytes + len(m.ID) + len(m.Body) + len(m.User) + len(m.Sys)
 	}
 	return n
 }
+
+// messageBytes is what a message takes beside its spans, in memory and in the log.
+const messageBytes = 256
 
 func (o *sendOp) finish(_ *writer, err error) {
 	if err == nil {
@@ -39,7 +40,7 @@ func (o *sendOp) finish(_ *writer, err error) {
 }
 
 func (o *sendOp) run(w *writer) {
-	t, err := w.sendable(o.req)
+	t, err := w.sendable(o.req, o.bytes())
 	if err != nil {
 		o.err = err
 		return
@@ -85,7 +86,7 @@ func stored(t record.TopicID, q record.QueueID, off record.QueueOffset, m *broke
 }
 
 // sendable finds the topic of a request and tells why it cannot be stored here.
-func (w *writer) sendable(req *brokerapi.SendRequest) (*topicState, error) {
+func (w *writer) sendable(req *brokerapi.SendRequest, bytes int) (*topicState, error) {
 	if err := w.current(&req.Head); err != nil {
 		return nil, err
 	}
@@ -96,7 +97,7 @@ func (w *writer) sendable(req *brokerapi.SendRequest) (*topicState, error) {
 	if len(req.Messages) == 0 {
 		return nil, mqerr.New(mqerr.Invalid, "a send without messages")
 	}
-	if !w.hasSpace(w.e.o.SpaceReserve) {
+	if !w.hasSpace(w.e.o.SpaceReserve, bytes) {
 		return nil, errNoSpace
 	}
 	limit := w.e.log.MaxBody()
@@ -126,7 +127,7 @@ func (w *writer) current(h *brokerapi.Head) error {
 	if h.Epoch > brokerapi.Epoch(w.epoch) {
 		return mqerr.New(mqerr.Fenced, "the broker leads epoch %d, epoch %d has begun elsewhere", w.epoch, h.Epoch)
 	}
-	if !h.Deadline.IsZero() && time.UnixMilli(w.e.clock.Wall()).After(h.Deadline) {
+	if !h.Deadline.IsZero() && h.Deadline.Before(w.now) {
 		return mqerr.New(mqerr.Timeout, "the request's deadline passed while it waited in the broker")
 	}
 	return nil

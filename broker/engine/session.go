@@ -77,11 +77,21 @@ func (s *session) Alive(ctx context.Context, clients []string) error {
 }
 
 func (s *session) EndSession(ctx context.Context, client string) error {
-	return s.call(ctx, func(w *writer) {
-		if n, known := w.views.pop.Client([]byte(client)); known {
+	var failed error
+	err := s.call(ctx, func(w *writer) {
+		n, known := w.views.pop.Client([]byte(client))
+		switch {
+		case !known:
+		case !w.hasSpace(0, sessionEndBytes):
+			failed = errNoSpace
+		default:
 			w.endSession(n, w.lease+w.e.o.GoodbyeDelay.Milliseconds())
 		}
 	})
+	if err != nil {
+		return err // the writer may still be at it
+	}
+	return failed
 }
 
 // Close forgets what this proxy armed.
@@ -118,8 +128,14 @@ func (s *session) call(ctx context.Context, do func(w *writer)) error {
 
 // call runs do on the writer and waits until its records, if any, are durable.
 func (e *Engine) call(ctx context.Context, do func(w *writer)) error {
+	return e.ask(ctx, &callOp{do: do})
+}
+
+// ask submits o and waits for its answer.
+func (e *Engine) ask(ctx context.Context, o *callOp) error {
 	_, err := ask(ctx, e, func(done func(struct{}, error)) op {
-		return &callOp{do: do, done: func(err error) { done(struct{}{}, err) }}
+		o.done = func(err error) { done(struct{}{}, err) }
+		return o
 	})
 	return err
 }
@@ -129,6 +145,7 @@ type callOp struct {
 	waiter
 	do   func(w *writer)
 	done func(error)
+	all  bool // the answer waits until everything so far is durable, not only what do has logged
 }
 
 func (o *callOp) bytes() int { return 64 }
@@ -138,10 +155,13 @@ func (o *callOp) finish(_ *writer, err error) { o.done(err) }
 func (o *callOp) run(w *writer) {
 	before := w.batch.End()
 	o.do(w)
-	if end := w.batch.End(); end > before {
+	if end := w.batch.End(); o.all || end > before {
 		o.end, o.sync = end, true
 	}
 }
+
+// sessionEndBytes is the most that the record of an end takes.
+const sessionEndBytes = 256
 
 // endSession records that a client's session leases end at until.
 func (w *writer) endSession(n record.ClientNum, until int64) {

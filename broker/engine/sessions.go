@@ -52,9 +52,16 @@ func (w *writer) endSessions() {
 			heap.Push(&s.ends, sessionEnd{at: at, client: c.client})
 			continue
 		}
+		if !w.hasSpace(0, sessionEndBytes) { // later: an append that finds no room ends the log
+			heap.Push(&s.ends, sessionEnd{at: w.lease + noSpacePause, client: c.client})
+			continue
+		}
 		w.endSession(c.client, w.lease)
 	}
 }
+
+// noSpacePause is how long the end of a session that cannot be recorded is put off, ms.
+const noSpacePause = 1000
 
 // sessionEnd is when a client's session ends if nothing is heard.
 type sessionEnd struct {

@@ -18,6 +18,8 @@ type waiter struct {
 	sync bool
 	// again puts the request back for another turn instead of answering it.
 	again bool
+	// held is what the request counts in the inbox until it is answered, 0 for one of the engine's own.
+	held int64
 }
 
 func (w *waiter) waits() *waiter { return w }
@@ -28,13 +30,16 @@ type writer struct {
 	views   views
 	batch   *commitlog.Batch
 	epoch   record.Epoch
+	began   record.Pos // end of the log when this process began to append
 	spare   []op
 	backlog []op // taken from the inbox, not run yet
 	later   []op // run in part; they go on behind what came meanwhile
 	synced  []op // run; their answers wait for fdatasync, in order of their positions
 
-	lease   int64 // boot-time clock of this turn, ms
-	stamp   int64 // store time of this turn, ms; never goes back
+	now     time.Time // of this turn, for deadlines of requests
+	lease   int64     // boot-time clock of this turn, ms
+	stamp   int64     // store time of this turn, ms; never goes back
+	off     answered  // since the inbox was told
 	acks    acks
 	topics  topics
 	ready   ready
@@ -73,6 +78,7 @@ func (e *Engine) begin(id Identity) error {
 	if err := e.log.Sync(); err != nil {
 		return err
 	}
+	w.began = e.log.Written()
 	w.topics.load()
 	w.live.load(w)
 	w.saved.at = w.views.saved
@@ -90,6 +96,7 @@ func (w *writer) put(t record.Type, size int, fill func(body []byte)) record.Pos
 
 // tick reads the clocks for this turn.
 func (w *writer) tick() {
+	w.now = time.Now()
 	w.lease = w.e.clock.Lease()
 	w.stamp = max(w.stamp, w.views.stamp, w.e.clock.Wall())
 }
@@ -169,6 +176,8 @@ func (w *writer) turn() {
 	}
 	w.topics.publish()
 	w.answer(ran)
+	w.e.inbox.free(w.off.n, w.off.bytes)
+	w.off = answered{}
 	w.ready.fire(w)
 	w.saveIfDue()
 	if w.closing != nil {
@@ -179,7 +188,7 @@ func (w *writer) turn() {
 // runSome runs requests until the batch is large enough, and returns those that ran.
 func (w *writer) runSome() []op {
 	n := 0
-	for n < len(w.backlog) && (n == 0 || w.batch.Size() < w.e.o.TurnBytes) {
+	for n < len(w.backlog) && w.bug == nil && (n == 0 || w.batch.Size() < w.e.o.TurnBytes) {
 		w.backlog[n].run(w)
 		n++
 	}
@@ -215,13 +224,13 @@ func (w *writer) answer(ran []op) {
 		case s.end > 0 && s.sync:
 			w.synced = append(w.synced, o)
 		default:
-			o.finish(w, nil)
+			w.reply(o)
 		}
 	}
 	durable := w.e.log.Durable()
 	n := 0
 	for n < len(w.synced) && w.synced[n].waits().end <= durable {
-		w.synced[n].finish(w, nil)
+		w.reply(w.synced[n])
 		w.synced[n] = nil
 		n++
 	}
@@ -239,6 +248,21 @@ func (w *writer) answer(ran []op) {
 	if err := w.e.log.Err(); err != nil {
 		w.fail(err, nil)
 	}
+}
+
+// answered counts requests that the inbox need not count any more.
+type answered struct {
+	n     int
+	bytes int64
+}
+
+// reply answers a request with what it found.
+func (w *writer) reply(o op) {
+	if held := o.waits().held; held > 0 {
+		w.off.n++
+		w.off.bytes += held
+	}
+	o.finish(w, nil)
 }
 
 // fail stops the engine for good: what is on disk is unknown, so nothing more is appended, and who
@@ -261,21 +285,26 @@ func (w *writer) fail(cause error, ran []op) {
 		o.finish(w, gone)
 	}
 	w.synced, w.backlog, w.later = nil, nil, nil
-	w.ready.down(gone)
 	w.report(cause)
 	if f := w.e.o.Events.Failed; f != nil {
 		f(cause)
 	}
+	w.e.reads.Wait() // every call is answered before proxies hear that the broker is gone
+	w.ready.down(gone)
 }
 
 // report is the one log line about the end of the engine.
 func (w *writer) report(cause error) {
 	ctx, why := context.Background(), slog.String("error", cause.Error())
-	if w.bug != nil {
+	switch {
+	case w.bug == nil:
+		w.e.o.Log.LogAttrs(ctx, slog.LevelError,
+			"commit log failed: the broker stops; check the disk, then start it again, which recovers all acknowledged data", why)
+	case mqerr.Is(w.bug, mqerr.Corrupt):
 		w.e.o.Log.LogAttrs(ctx, slog.LevelError,
 			"the broker stops before it writes what it would not understand; start it again, which recovers all acknowledged data, and report this", why)
-		return
+	default:
+		w.e.o.Log.LogAttrs(ctx, slog.LevelError,
+			"a consume queue cannot be written: the broker stops; check the disk and its free space, then start it again, which recovers all acknowledged data", why)
 	}
-	w.e.o.Log.LogAttrs(ctx, slog.LevelError,
-		"commit log failed: the broker stops; check the disk, then start it again, which recovers all acknowledged data", why)
 }

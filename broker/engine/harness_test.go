@@ -98,7 +98,7 @@ func (b *bench) open() error {
 }
 
 func storeOptions(fs vfs.FS) store.Options {
-	return store.Options{FS: fs, Dir: "data", SegmentBytes: 1 << 20}
+	return store.Options{FS: fs, Dir: "data", SegmentBytes: 1 << 20, QueueFileBytes: 64 << 10}
 }
 
 func (b *bench) openStore() *store.Store {

@@ -22,8 +22,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fakeClock tells the time that a test sets.
-type fakeClock struct{ ms atomic.Int64 }
+// fakeClock tells the time that a test sets; step is how far the wall clock was set forward.
+type fakeClock struct{ ms, step atomic.Int64 }
 
 func newClock() *fakeClock {
 	c := new(fakeClock)
@@ -31,7 +31,7 @@ func newClock() *fakeClock {
 	return c
 }
 
-func (c *fakeClock) Wall() int64              { return c.ms.Load() }
+func (c *fakeClock) Wall() int64              { return c.ms.Load() + c.step.Load() }
 func (c *fakeClock) Lease() int64             { return c.ms.Load() }
 func (c *fakeClock) advance(by time.Duration) { c.ms.Add(by.Milliseconds()) }
 
@@ -40,7 +40,7 @@ type bench struct {
 	t     *testing.T
 	fs    vfs.FS
 	clock *fakeClock
-	opt   Options
+	opt   Options // a Clock there goes before clock
 	epoch record.Epoch
 
 	store  *store.Store
@@ -74,7 +74,10 @@ func (b *bench) open() error {
 		return err
 	}
 	o := b.opt
-	o.Store, o.Clock = st, b.clock
+	o.Store = st
+	if o.Clock == nil {
+		o.Clock = b.clock
+	}
 	e, err := Open(o)
 	if err != nil {
 		_ = st.Close()

@@ -54,10 +54,7 @@ func (w *writer) save() {
 	began := time.Now()
 	w.e.o.Log.Debug("checkpoint started", "position", int64(pos))
 	w.e.saves.Go(func() {
-		err := w.e.log.Sync() // a checkpoint must not say more than the log
-		if err == nil {
-			err = w.e.o.Store.SaveCheckpoint(pos, sections)
-		}
+		err := w.e.o.Store.SaveCheckpoint(pos, sections)
 		if err == nil {
 			w.e.counts.Checkpoints.Add(1)
 			if f := w.e.o.Events.Checkpointed; f != nil {

@@ -13,10 +13,10 @@ import (
 // ackOp ends messages for a group.
 type ackOp struct {
 	waiter
-	req    *brokerapi.AckRequest
-	done   func(*brokerapi.AckReply, error)
-	errors []error
-	err    error
+	req   *brokerapi.AckRequest
+	done  func(*brokerapi.AckReply, error)
+	reply brokerapi.AckReply
+	err   error
 }
 
 func (o *ackOp) bytes() int { return 64 + 32*len(o.req.Handles) }
@@ -29,7 +29,7 @@ func (o *ackOp) finish(_ *writer, err error) {
 		o.done(nil, err)
 		return
 	}
-	o.done(&brokerapi.AckReply{Errors: o.errors}, nil)
+	o.done(&o.reply, nil)
 }
 
 func (o *ackOp) run(w *writer) {
@@ -43,7 +43,7 @@ func (o *ackOp) run(w *writer) {
 		o.err = err
 		return
 	}
-	o.errors = make([]error, len(o.req.Handles))
+	o.reply.Errors = make([]error, len(o.req.Handles))
 	for i, h := range o.req.Handles {
 		k := pop.Key{Group: g.ID, Topic: t.def.ID, Queue: record.QueueID(h.Queue)}
 		switch w.check(t, k, h) {
@@ -54,7 +54,7 @@ func (o *ackOp) run(w *writer) {
 		case pop.Done:
 			o.sync = t.sync // its record may be on its way to the disk
 		default:
-			o.errors[i] = staleHandle
+			o.reply.Errors[i] = staleHandle
 			w.e.counts.Stale.Add(1)
 		}
 	}
@@ -76,7 +76,9 @@ func (w *writer) check(t *topicState, k pop.Key, h brokerapi.Handle) pop.State {
 // record at the end of the turn, or before a record with which they must not change places. Acks
 // commute with everything but the deletion of their topic or group.
 type acks struct {
-	list []ackOf
+	list    []ackOf
+	offsets []record.QueueOffset // memory of the last record
+	record  record.PopAck
 }
 
 type ackOf struct {
@@ -132,16 +134,17 @@ func (w *writer) flushAcks() {
 		return cmp.Or(cmp.Compare(a.key.Group, b.key.Group), cmp.Compare(a.key.Topic, b.key.Topic),
 			cmp.Compare(a.key.Queue, b.key.Queue), cmp.Compare(a.off, b.off))
 	})
-	var rec record.PopAck
-	offsets := make([]record.QueueOffset, len(list))
+	rec := &w.acks.record
+	rec.Sections = rec.Sections[:0]
+	offsets := w.acks.offsets[:0]
 	for i, a := range list {
-		offsets[i] = a.off
+		offsets = append(offsets, a.off)
 		if i == 0 || a.key != list[i-1].key {
 			rec.Sections = append(rec.Sections, record.AckSection{Topic: a.key.Topic, Group: a.key.Group, Queue: a.key.Queue})
 		}
 		s := &rec.Sections[len(rec.Sections)-1]
 		s.Offsets = offsets[i-len(s.Offsets) : i+1]
 	}
-	w.put(record.TypePopAck, record.PopAckSize(&rec), func(body []byte) { record.PutPopAck(body, &rec) })
-	w.acks.list = list[:0]
+	w.put(record.TypePopAck, record.PopAckSize(rec), func(body []byte) { record.PutPopAck(body, rec) })
+	w.acks.list, w.acks.offsets = list[:0], offsets
 }

@@ -9,10 +9,10 @@ import (
 // changeOp moves the end of leases: renew, nack, suspend, give back.
 type changeOp struct {
 	waiter
-	req    *brokerapi.ChangeRequest
-	done   func(*brokerapi.ChangeReply, error)
-	errors []error
-	err    error
+	req   *brokerapi.ChangeRequest
+	done  func(*brokerapi.ChangeReply, error)
+	reply brokerapi.ChangeReply
+	err   error
 }
 
 func (o *changeOp) bytes() int { return 64 + 32*len(o.req.Handles) }
@@ -25,7 +25,7 @@ func (o *changeOp) finish(_ *writer, err error) {
 		o.done(nil, err)
 		return
 	}
-	o.done(&brokerapi.ChangeReply{Errors: o.errors}, nil)
+	o.done(&o.reply, nil)
 }
 
 func (o *changeOp) run(w *writer) {
@@ -40,11 +40,11 @@ func (o *changeOp) run(w *writer) {
 		return
 	}
 	rec := record.PopChange{Topic: t.def.ID, Group: g.ID, Until: w.until(o.req.Invisible)}
-	o.errors = make([]error, len(o.req.Handles))
+	o.reply.Errors = make([]error, len(o.req.Handles))
 	for i, h := range o.req.Handles {
 		k := pop.Key{Group: g.ID, Topic: t.def.ID, Queue: record.QueueID(h.Queue)}
 		if w.check(t, k, h) != pop.Current {
-			o.errors[i] = staleHandle
+			o.reply.Errors[i] = staleHandle
 			w.e.counts.Stale.Add(1)
 			continue
 		}

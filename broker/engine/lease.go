@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"time"
 
 	"github.com/perigee-mq/perigee/broker/group"
@@ -66,8 +67,9 @@ func (o *popOp) run(w *writer) {
 		}
 	}
 	s := t.sub(g.ID)
-	scan := scan{w: w, t: t, g: g, req: o.req, left: w.e.o.ScanEntries}
+	scan := scan{w: w, t: t, g: g, req: o.req, left: w.e.o.ScanEntries, found: w.found.empty()}
 	scan.run(s)
+	w.found = scan.found
 	if scan.err != nil {
 		w.queueDamaged(t, scan.err)
 		if len(scan.got) == 0 {
@@ -140,7 +142,7 @@ func (o *popOp) lease(w *writer, t *topicState, g *group.Definition, client reco
 			w.e.counts.OverMax.Add(1)
 		}
 	}
-	o.got = found.got
+	o.got = slices.Clone(found.got)
 	o.end, o.sync = w.batch.End(), t.sync
 }
 

@@ -21,16 +21,29 @@ type scan struct {
 	want []uint64 // hashes of the tags asked for
 	left int      // entries that the filter may still let pass
 
-	sections []record.PopSection
-	got      []leased
-	size     int64
-	taken    int // of got, by earlier queues
+	found
+	size  int64
+	taken int // of got, by earlier queues
 
 	key     queue.Key
 	entries [scanBuffer]queue.Entry // of key, from base
 	base    record.QueueOffset
 	n       int
 	err     error // of the consume queue: what it hides from the group must not go unnoticed
+}
+
+// found is what a scan has found: sections of a lease, their items one after the other, and the messages.
+// The writer keeps one to use its memory again.
+type found struct {
+	sections []record.PopSection
+	items    []record.PopItem
+	got      []leased
+}
+
+// empty returns f without contents.
+func (f found) empty() found {
+	clear(f.sections)
+	return found{sections: f.sections[:0], items: f.items[:0], got: f.got[:0]}
 }
 
 // scanBuffer is how many queue entries are read at a time.
@@ -77,7 +90,9 @@ func (s *scan) queue(q record.QueueID) {
 		w.views.pop.Start(k, w.startOf(s.t, s.g, q))
 	}
 	s.key, s.n, s.taken = queue.Key{Topic: s.t.def.ID, Queue: q}, 0, len(s.got)
-	items := w.views.pop.Plan(k, s.t.queues[q].visible, s.limit()-len(s.got), s.match, nil)
+	before := len(s.items)
+	s.items = w.views.pop.Plan(k, s.t.queues[q].visible, s.limit()-len(s.got), s.match, s.items)
+	items := s.items[before:]
 	if len(items) == 0 {
 		if !started {
 			at := w.views.pop.Stats(k).Next // where the group begins is in the log, too

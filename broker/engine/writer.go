@@ -41,6 +41,7 @@ type writer struct {
 	stamp   int64     // store time of this turn, ms; never goes back
 	off     answered  // since the inbox was told
 	acks    acks
+	found   found // memory of the last scan
 	topics  topics
 	ready   ready
 	live    sessions

@@ -2,6 +2,8 @@ package ctl
 
 import (
 	"context"
+	"errors"
+	"io"
 	"log/slog"
 	"time"
 
@@ -25,22 +27,26 @@ type Session struct {
 }
 
 // Run keeps the session until ctx ends, which resigns, or the controller says that this incarnation
-// is over, which is an error of kind Fenced.
+// is over, which is an error of kind Fenced. Nothing else that the controller does ends a broker that
+// serves: it tries again.
 func (s *Session) Run(ctx context.Context) error {
-	pause := retryFirst
+	pause, told := retryFirst, ""
 	for {
 		began := time.Now()
 		err := s.once(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
-		if mqerr.Is(err, mqerr.Fenced) || !again(err) {
+		if mqerr.Is(err, mqerr.Fenced) {
 			return err
 		}
-		s.Client.log.LogAttrs(ctx, slog.LevelWarn, "lost the controller: this broker goes on serving its epoch and tries again",
-			slog.Uint64("epoch", s.Term.Epoch), slog.String("error", err.Error()))
-		if time.Since(began) > 10*time.Second {
-			pause = retryFirst
+		if time.Since(began) > settled {
+			pause, told = retryFirst, ""
+		}
+		if text := err.Error(); text != told {
+			told = text
+			s.Client.log.LogAttrs(ctx, slog.LevelWarn, "no session with the controller: this broker goes on serving its epoch and tries again",
+				slog.Uint64("epoch", s.Term.Epoch), slog.String("error", text))
 		}
 		if sleep(ctx, pause) != nil {
 			return nil
@@ -48,6 +54,9 @@ func (s *Session) Run(ctx context.Context) error {
 		pause = min(2*pause, retryMax)
 	}
 }
+
+// settled is how long a session lasts that counts as a good one.
+const settled = 10 * time.Second
 
 type stream = grpc.BidiStreamingClient[controllerv1.BrokerHeartbeat, controllerv1.BrokerUpdate]
 
@@ -63,15 +72,8 @@ func (s *Session) once(ctx context.Context) error {
 	applied := make(chan uint64, 16)
 	ended := make(chan error, 1)
 	go func() { ended <- s.receive(free, st, applied) }()
-	finish := func(err error) error {
-		cancel()
-		if e := <-ended; e != nil && err == nil {
-			err = e
-		}
-		return err
-	}
 	if err := s.hello(st); err != nil {
-		return finish(rpc.FromStatus(err))
+		return why(ctx, cancel, ended, err)
 	}
 	tick := time.NewTicker(heartbeat)
 	defer tick.Stop()
@@ -87,29 +89,44 @@ func (s *Session) once(ctx context.Context) error {
 			resigning = true
 		}
 		if err := s.beat(st, version, resigning); err != nil {
-			return finish(rpc.FromStatus(err))
+			return why(ctx, cancel, ended, err)
 		}
 		if resigning {
 			_ = st.CloseSend()
-			return goodbye(ended, finish)
+			goodbye(cancel, ended)
+			return nil
 		}
 	}
+}
+
+// why returns the reason for the end of a stream on which sending has failed with err. gRPC says io.EOF
+// then, and the reason to who receives.
+func why(ctx context.Context, cancel context.CancelFunc, ended <-chan error, err error) error {
+	if errors.Is(err, io.EOF) {
+		select {
+		case err := <-ended:
+			return err
+		case <-ctx.Done():
+		}
+	}
+	cancel()
+	<-ended
+	return rpc.FromStatus(err)
 }
 
 // goodbyeTimeout is how long a broker that stops waits for the controller to take note.
 const goodbyeTimeout = time.Second
 
 // goodbye waits for the end of a stream that was closed; how it ends matters to nobody any more.
-func goodbye(ended <-chan error, finish func(error) error) error {
+func goodbye(cancel context.CancelFunc, ended <-chan error) {
 	timer := time.NewTimer(goodbyeTimeout)
 	defer timer.Stop()
 	select {
-	case err := <-ended:
-		_ = err
+	case <-ended:
 	case <-timer.C:
-		_ = finish(nil)
+		cancel()
+		<-ended
 	}
-	return nil
 }
 
 // hello is the first heartbeat of a stream.
@@ -130,6 +147,9 @@ func (s *Session) beat(st stream, version uint64, resigning bool) error {
 func (s *Session) receive(ctx context.Context, st stream, applied chan<- uint64) error {
 	for {
 		up, err := st.Recv()
+		if errors.Is(err, io.EOF) {
+			return mqerr.New(mqerr.Unavailable, "the controller has ended the session")
+		}
 		if err != nil {
 			return rpc.FromStatus(err)
 		}

@@ -85,6 +85,7 @@ func (o Options) withDefaults() Options {
 type Broker struct {
 	o      Options
 	store  *store.Store
+	before uint64 // incarnation of the run before
 	engine *engine.Engine
 	term   ctl.Term
 	ready  chan struct{}
@@ -172,10 +173,11 @@ func (b *Broker) logEvents() commitlog.Events {
 // join registers with the controller and begins the epoch that it gave.
 func (b *Broker) join(ctx context.Context, client *ctl.Client) error {
 	id := b.store.Identity()
-	promised, incarnation := b.store.Promised()
+	promised, before := b.store.Promised()
+	b.before = before
 	term, err := client.Register(ctx, ctl.Member{
 		Release: b.o.Release, ClusterID: id.ClusterID, Shard: b.o.Group, Replica: b.o.ID, UUID: id.UUID, Address: b.o.Advertise,
-		LastIncarnation: incarnation, Clean: b.store.Clean(), LogEnd: int64(b.store.Log().Written()), MaxEpoch: uint64(promised),
+		LastIncarnation: before, Clean: b.store.Clean(), LogEnd: int64(b.store.Log().Written()), MaxEpoch: uint64(promised),
 	})
 	if err != nil {
 		return fmt.Errorf("registering broker %s/%d: %w", b.o.Group, b.o.ID, err)
@@ -195,9 +197,14 @@ func (b *Broker) join(ctx context.Context, client *ctl.Client) error {
 	})
 }
 
-// abandon closes what a start that failed has opened.
+// abandon closes what a start that failed has opened. If the run before stopped cleanly and nothing was
+// appended since, the directory stays a clean one.
 func (b *Broker) abandon(err error) error {
-	_ = b.store.Close()
+	if b.store.Clean() {
+		_ = b.store.CloseClean(b.before)
+	} else {
+		_ = b.store.Close()
+	}
 	return err
 }
 

@@ -37,6 +37,9 @@ type leased struct {
 // nameMax bounds client ids and attempt ids in bytes, since they stand in records.
 const nameMax = 4096
 
+// unreadPause is how long a message that cannot be read is left alone at least.
+const unreadPause = 10 * time.Second
+
 // popBytesDefault bounds a reply that states no bound of its own, popBytesMax any reply.
 const (
 	popBytesDefault = 4 << 20
@@ -57,7 +60,7 @@ func (o *popOp) run(w *writer) {
 		return
 	}
 	w.e.counts.Pops.Add(1)
-	o.wait = g.LastBackoff()
+	o.wait = max(g.LastBackoff(), unreadPause)
 	client, known := w.views.pop.Client([]byte(o.req.Client))
 	if known {
 		w.live.heard(w, client)

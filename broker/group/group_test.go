@@ -47,3 +47,25 @@ func TestLastBackoff(t *testing.T) {
 	require.Equal(t, 2*time.Hour, (&Definition{}).LastBackoff())
 	require.Equal(t, time.Minute, (&Definition{BackoffMS: []int64{1000, 60000}}).LastBackoff())
 }
+
+// FuzzDecode: any bytes are refused or make a table that encodes and decodes to itself.
+func FuzzDecode(f *testing.F) {
+	f.Add([]byte("[]"))
+	f.Add([]byte(`[{"id":7,"name":"x","queues":2,"max_attempts":3,"version":5}]`))
+	f.Add([]byte(`[null]`))
+	f.Add([]byte(`[{"id":7,"queues":2,"max_attempts":3},{"id":7,"queues":1,"max_attempts":1}]`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		table := New()
+		if err := table.Decode(b); err != nil {
+			if !mqerr.Is(err, mqerr.Corrupt) {
+				t.Errorf("refused with %v", err)
+			}
+			return
+		}
+		state, err := table.Encode(nil)
+		require.NoError(t, err)
+		again := New()
+		require.NoError(t, again.Decode(state))
+		require.Equal(t, table.All(), again.All())
+	})
+}

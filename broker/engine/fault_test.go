@@ -96,6 +96,7 @@ func (r *faultRun) run(t *testing.T) {
 		r.ended = b.engine.Failure() != nil
 		if r.ended {
 			r.refused(b)
+			<-b.engine.done // it tells after it has answered
 		}
 		require.Equal(t, r.ended, failed.Load() == 1, "told %d times", failed.Load())
 	}

@@ -331,8 +331,8 @@ func TestSendOnAnEndedStream(t *testing.T) {
 	for err == nil {
 		err = s.beat(st, 0, false)
 	}
-	ended := make(chan error, 1)
-	ended <- s.receive(t.Context(), st, nil)
-	err = why(t.Context(), func() {}, ended, err)
+	end := ending{over: make(chan struct{}), err: s.receive(t.Context(), st, nil)}
+	close(end.over)
+	err = end.why(t.Context(), func() {}, err)
 	require.True(t, mqerr.Is(err, mqerr.NotLeader), "%v", err)
 }

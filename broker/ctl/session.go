@@ -70,10 +70,13 @@ func (s *Session) once(ctx context.Context) error {
 		return rpc.FromStatus(err)
 	}
 	applied := make(chan uint64, 16)
-	ended := make(chan error, 1)
-	go func() { ended <- s.receive(free, st, applied) }()
+	end := ending{over: make(chan struct{})}
+	go func() {
+		defer close(end.over)
+		end.err = s.receive(free, st, applied)
+	}()
 	if err := s.hello(st); err != nil {
-		return why(ctx, cancel, ended, err)
+		return end.why(ctx, cancel, err)
 	}
 	tick := time.NewTicker(heartbeat)
 	defer tick.Stop()
@@ -81,36 +84,42 @@ func (s *Session) once(ctx context.Context) error {
 	for {
 		resigning := false
 		select {
-		case err := <-ended:
-			return err
+		case <-end.over:
+			return end.err
 		case version = <-applied:
 		case <-tick.C:
 		case <-ctx.Done():
 			resigning = true
 		}
 		if err := s.beat(st, version, resigning); err != nil {
-			return why(ctx, cancel, ended, err)
+			return end.why(ctx, cancel, err)
 		}
 		if resigning {
 			_ = st.CloseSend()
-			goodbye(cancel, ended)
+			end.goodbye(cancel)
 			return nil
 		}
 	}
 }
 
+// ending is the end of the goroutine that receives: err says why when over is closed.
+type ending struct {
+	over chan struct{}
+	err  error
+}
+
 // why returns the reason for the end of a stream on which sending has failed with err. gRPC says io.EOF
 // then, and the reason to who receives.
-func why(ctx context.Context, cancel context.CancelFunc, ended <-chan error, err error) error {
+func (e *ending) why(ctx context.Context, cancel context.CancelFunc, err error) error {
 	if errors.Is(err, io.EOF) {
 		select {
-		case err := <-ended:
-			return err
+		case <-e.over:
+			return e.err
 		case <-ctx.Done():
 		}
 	}
 	cancel()
-	<-ended
+	<-e.over
 	return rpc.FromStatus(err)
 }
 
@@ -118,14 +127,14 @@ func why(ctx context.Context, cancel context.CancelFunc, ended <-chan error, err
 const goodbyeTimeout = time.Second
 
 // goodbye waits for the end of a stream that was closed; how it ends matters to nobody any more.
-func goodbye(cancel context.CancelFunc, ended <-chan error) {
+func (e *ending) goodbye(cancel context.CancelFunc) {
 	timer := time.NewTimer(goodbyeTimeout)
 	defer timer.Stop()
 	select {
-	case <-ended:
+	case <-e.over:
 	case <-timer.C:
 		cancel()
-		<-ended
+		<-e.over
 	}
 }
 

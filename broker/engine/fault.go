@@ -23,15 +23,6 @@ func (w *writer) hasSpace(reserve int64, need int) bool {
 	return w.e.log.Room()-int64(used+need) >= reserve
 }
 
-// broken notes that the views cannot take a record that was just made for them: our bug, or a consume
-// queue that cannot be written. Memory and log would part, so this turn writes nothing and the engine
-// stops; a restart recovers from the log.
-func (w *writer) broken(err error) {
-	if w.bug == nil {
-		w.bug = mqerr.New(mqerr.KindOf(err), "the views do not take a record that was made for them: %w", err)
-	}
-}
-
 // queueDamaged reports that a consume queue cannot be read. Its checkpoints are given up, so that the
 // next start rebuilds it from the log.
 func (w *writer) queueDamaged(t *topicState, err error) {

@@ -192,3 +192,72 @@ func TestFullDisk(t *testing.T) {
 	fs.FS.(*memfs.FS).Restart()
 	require.Equal(t, before, b.replayed())
 }
+
+// TestCloseIsNotKeptOut: too many requests refuse others, not the end, nor the note that a checkpoint is
+// done.
+func TestCloseIsNotKeptOut(t *testing.T) {
+	b := newBench(t, Options{PendingRequests: 1, CheckpointBytes: 1})
+	b.mustOpen()
+	b.define()
+	hold, held := make(chan struct{}), make(chan struct{})
+	free := sync.OnceFunc(func() { close(hold) })
+	defer free()
+	go func() {
+		_ = b.engine.call(t.Context(), func(*writer) { close(held); <-hold })
+	}()
+	<-held
+	refused := 0
+	var answered sync.WaitGroup
+	for range 3 {
+		answered.Add(1)
+		b.proxy.Send(&brokerapi.SendRequest{Topic: brokerapi.TopicID(topicSync), Messages: []brokerapi.Message{message("x")}}, func(_ *brokerapi.SendReply, err error) {
+			if mqerr.Is(err, mqerr.Exhausted) {
+				refused++
+			}
+			answered.Done()
+		})
+	}
+	require.Equal(t, 2, refused, "one waits, the others are told")
+	done := make(chan error, 1)
+	go func() { _, err := b.engine.Close(); done <- err }()
+	free()
+	select {
+	case err := <-done:
+		require.NoError(t, err)
+	case <-time.After(20 * time.Second):
+		t.Fatal("the engine does not close")
+	}
+	answered.Wait()
+	require.NoError(t, b.store.Close())
+	b.engine = nil
+}
+
+// TestLongNamesAndManyHandlesAreRefused: they stand in records, and a record that does not fit a segment
+// would end the log.
+func TestLongNamesAndManyHandlesAreRefused(t *testing.T) {
+	b := newBench(t, Options{})
+	b.mustOpen()
+	b.define()
+	b.mustSend(topicSync, "one")
+	long := strings.Repeat("x", 2<<20)
+	for _, req := range []brokerapi.PopRequest{{AttemptID: long}, {Client: long}} {
+		req.Topic, req.Group = brokerapi.TopicID(topicSync), brokerapi.GroupID(groupA)
+		_, _, err := b.pop(req)
+		require.True(t, mqerr.Is(err, mqerr.Invalid), "%v", err)
+	}
+	_, err := wait(t, func(done func(*brokerapi.AckReply, error)) {
+		b.proxy.Ack(&brokerapi.AckRequest{Topic: brokerapi.TopicID(topicSync), Group: brokerapi.GroupID(groupA), Handles: make([]brokerapi.Handle, handlesMax+1)}, done)
+	})
+	require.True(t, mqerr.Is(err, mqerr.Invalid), "%v", err)
+	ms, _, err := b.pop(brokerapi.PopRequest{Topic: brokerapi.TopicID(topicSync), Group: brokerapi.GroupID(groupA), Max: 1 << 30})
+	require.NoError(t, err)
+	require.Len(t, ms, 1, "the engine goes on")
+	require.Equal(t, []error{nil, nil}, b.change(topicSync, groupA, 0, brokerapi.ChangeKeep, ms[0], ms[0]), "the same handle twice")
+	ms = b.mustPop(topicSync, groupA)
+	require.Len(t, ms, 1)
+	require.Equal(t, []error{nil, nil}, b.ack(topicSync, groupA, ms[0], ms[0]))
+	before := b.views()
+	b.kill()
+	b.fs.(*memfs.FS).Restart()
+	require.Equal(t, before, b.replayed())
+}

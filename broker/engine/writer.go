@@ -1,9 +1,6 @@
 package engine
 
 import (
-	"context"
-	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/perigee-mq/perigee/internal/mqerr"
@@ -264,48 +261,4 @@ func (w *writer) reply(o op) {
 		w.off.bytes += held
 	}
 	o.finish(w, nil)
-}
-
-// fail stops the engine for good: what is on disk is unknown, so nothing more is appended, and who
-// waits learns that the outcome is unknown.
-func (w *writer) fail(cause error, ran []op) {
-	w.failed = cause
-	w.e.inbox.fail(cause)
-	unknown := mqerr.New(mqerr.UnknownOutcome, "the broker's log failed while the request was under way: %w", cause)
-	gone := mqerr.New(mqerr.Unavailable, "the broker's log has failed, the broker is stopping: %w", cause)
-	waiting := w.e.inbox.shut(gone)
-	for _, o := range ran {
-		if o != nil {
-			o.finish(w, unknown)
-		}
-	}
-	for _, o := range w.synced {
-		o.finish(w, unknown)
-	}
-	for _, o := range slices.Concat(w.backlog, w.later, waiting) {
-		o.finish(w, gone)
-	}
-	w.synced, w.backlog, w.later = nil, nil, nil
-	w.report(cause)
-	if f := w.e.o.Events.Failed; f != nil {
-		f(cause)
-	}
-	w.e.reads.Wait() // every call is answered before proxies hear that the broker is gone
-	w.ready.down(gone)
-}
-
-// report is the one log line about the end of the engine.
-func (w *writer) report(cause error) {
-	ctx, why := context.Background(), slog.String("error", cause.Error())
-	switch {
-	case w.bug == nil:
-		w.e.o.Log.LogAttrs(ctx, slog.LevelError,
-			"commit log failed: the broker stops; check the disk, then start it again, which recovers all acknowledged data", why)
-	case mqerr.Is(w.bug, mqerr.Corrupt):
-		w.e.o.Log.LogAttrs(ctx, slog.LevelError,
-			"the broker stops before it writes what it would not understand; start it again, which recovers all acknowledged data, and report this", why)
-	default:
-		w.e.o.Log.LogAttrs(ctx, slog.LevelError,
-			"a consume queue cannot be written: the broker stops; check the disk and its free space, then start it again, which recovers all acknowledged data", why)
-	}
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+
 	rmqv2 "github.com/perigee-mq/perigee/api/apache/rocketmq/v2"
 )
 
@@ -76,6 +78,8 @@ func TestKillUnderLoad(t *testing.T) {
 func (l *load) verify(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
+	// The server is up for good now, but the connection may still be in its pause after the last kill.
+	l.opts = []grpc.CallOption{grpc.WaitForReady(true)}
 	l.drain(ctx, t)
 	l.audit(ctx, t)
 	l.h.mu.Lock()

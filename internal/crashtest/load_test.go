@@ -27,6 +27,7 @@ type load struct {
 	rpc   rmqv2.MessagingServiceClient
 	topic string
 	group string
+	opts  []grpc.CallOption // of every receive and ack
 	seq   atomic.Int64
 }
 
@@ -111,7 +112,7 @@ func (l *load) poll(ctx context.Context, id, group string, lease time.Duration, 
 		Group: &rmqv2.Resource{Name: group}, MessageQueue: &rmqv2.MessageQueue{Topic: &rmqv2.Resource{Name: l.topic}},
 		FilterExpression: &rmqv2.FilterExpression{Type: rmqv2.FilterType_TAG, Expression: "*"}, BatchSize: 32,
 		InvisibleDuration: durationpb.New(lease), LongPollingTimeout: durationpb.New(5 * time.Second),
-	})
+	}, l.opts...)
 	if err != nil {
 		return nil, err
 	}
@@ -166,7 +167,7 @@ func (l *load) ack(ctx context.Context, id string, ms []*rmqv2.Message) {
 	l.h.acking(ids)
 	c, cancel := l.call(ctx, id, 5*time.Second)
 	defer cancel()
-	resp, err := l.rpc.AckMessage(c, req)
+	resp, err := l.rpc.AckMessage(c, req, l.opts...)
 	if err != nil {
 		return
 	}

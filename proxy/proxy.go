@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/metric"
@@ -61,6 +62,8 @@ type Proxy struct {
 	polls   *longpoll.Polls
 	edge    *edge.Server
 	ready   chan struct{}
+
+	draining atomic.Bool
 }
 
 // New wires a proxy. Nothing is served before Run.
@@ -138,10 +141,16 @@ func (p *Proxy) connect() brokers {
 // Ready is closed when the proxy serves: it has routes and its local broker, if it has one, is up.
 func (p *Proxy) Ready() <-chan struct{} { return p.ready }
 
-var errStarting = errors.New("the proxy has no routes yet: it waits for the controller")
+var (
+	errStarting = errors.New("the proxy has no routes yet: it waits for the controller")
+	errDraining = errors.New("the proxy is stopping: send calls elsewhere")
+)
 
 // Healthy tells why this proxy should get no calls now, nil if it should.
 func (p *Proxy) Healthy() error {
+	if p.draining.Load() {
+		return errDraining
+	}
 	select {
 	case <-p.ready:
 		return nil
@@ -207,6 +216,7 @@ func (p *Proxy) shards() []brokerapi.ShardID {
 func (p *Proxy) drain(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, p.o.DrainTimeout)
 	defer cancel()
+	p.draining.Store(true)
 	p.edge.SetServing(false)
 	p.polls.Drain()
 	p.edge.Drain(ctx)

@@ -7,21 +7,20 @@ import (
 
 // Limits are the bounds on requests. Zero fields mean the default, which is the reference server's.
 type Limits struct {
-	BodyBytes       int           // one body as sent; default 4 MiB
-	BatchBytes      int           // bodies of one request together; default 4 MiB
-	Properties      int           // user properties of one message; default 128
-	PropertyBytes   int           // keys and values of user properties, tag and keys together; default 16 KiB
-	SystemBytes     int           // system properties of one message as sent; default 32 KiB
-	GroupNameBytes  int           // message group; default 63
-	DelayMax        time.Duration // from now to a delivery time; default 40 days
-	RecoveryMax     time.Duration // until the first check of a transaction; default 1 h
-	BrokerTimeout   time.Duration // of a call to a broker when the client set no deadline; default 5 s
-	InvisibleMin    time.Duration // of a receive; default 10 s
-	InvisibleMax    time.Duration // default 12 h
-	PollMin         time.Duration // default 5 s
-	PollMax         time.Duration // default 20 s
-	ReceiveBatch    int           // default 32
-	SessionLeaseMax time.Duration // default 3 h
+	BodyBytes      int           // one body as sent; default 4 MiB
+	BatchBytes     int           // bodies of one request together; default 4 MiB
+	Properties     int           // user properties of one message; default 128
+	PropertyBytes  int           // keys and values of user properties, tag and keys together; default 16 KiB
+	SystemBytes    int           // system properties of one message as sent; default 32 KiB
+	GroupNameBytes int           // message group; default 63
+	DelayMax       time.Duration // from now to a delivery time; default 40 days
+	RecoveryMax    time.Duration // until the first check of a transaction; default 1 h
+	BrokerTimeout  time.Duration // of a call to a broker when the client set no deadline; default 5 s
+	InvisibleMin   time.Duration // of a receive; default 10 s
+	InvisibleMax   time.Duration // default 12 h
+	PollMin        time.Duration // default 5 s
+	PollMax        time.Duration // default 20 s
+	ReceiveBatch   int           // default 32
 }
 
 func (l Limits) withDefaults() Limits {
@@ -49,7 +48,6 @@ func (l Limits) withDefaults() Limits {
 	defD(&l.InvisibleMax, 12*time.Hour)
 	defD(&l.PollMin, 5*time.Second)
 	defD(&l.PollMax, 20*time.Second)
-	defD(&l.SessionLeaseMax, 3*time.Hour)
 	return l
 }
 

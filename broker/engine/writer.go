@@ -176,8 +176,10 @@ func (w *writer) turn() {
 	w.answer(ran)
 	w.e.inbox.free(w.off.n, w.off.bytes)
 	w.off = answered{}
-	w.ready.fire(w)
-	w.saveIfDue()
+	if w.failed == nil {
+		w.ready.fire(w)
+		w.saveIfDue()
+	}
 	if w.closing != nil {
 		w.shutDown()
 	}

@@ -39,7 +39,7 @@ race: ## run the tests with the race detector, in random order (needs a C compil
 	CGO_ENABLED=1 go test -race -shuffle=on $$(go list ./... | grep -Ev '/internal/($(PROCESS_TESTS))$$')
 
 .PHONY: check
-check: gen-check lint race conformance interop ## all that CI runs
+check: gen-check lint race test conformance interop ## all that CI runs
 
 .PHONY: tools
 tools: ## install the pinned tools into .tools, from source

@@ -73,11 +73,16 @@ type Message struct {
 	TagHash   uint64 // HashTag of the tag; 0 without a tag
 	GroupHash uint64 // HashGroup of the message group; 0 without one
 	DeliverAt int64  // not before, ms since 1970; 0: at once
-	Digest    [16]byte
-	ID        []byte
-	User      []byte
-	Sys       []byte
-	Body      []byte
+	// CheckAfter is when a half message (Transaction) is checked for the first time if nobody has ended it;
+	// 0: as the topic says.
+	CheckAfter time.Duration
+	Priority   int32  // of a Priority message, 0 or more; higher goes first
+	Lite       string // of a Lite message: its lite topic
+	Digest     [16]byte
+	ID         []byte
+	User       []byte
+	Sys        []byte
+	Body       []byte
 }
 
 // SendRequest stores messages of one topic, all or nothing, next to each other in order.
@@ -87,12 +92,15 @@ type SendRequest struct {
 	Messages []Message // 1 or more
 }
 
-// SendResult is where one message was stored.
+// SendResult is where one message was stored. A message that waits for its time or for a verdict has no
+// offset yet: -1.
 type SendResult struct {
 	Queue     QueueID
 	Offset    QueueOffset
 	Pos       LogPos
 	StoreTime int64 // ms since 1970
+	// Duplicate says that the message was stored before, by an earlier request: the rest is its first result.
+	Duplicate bool
 }
 
 // SendReply has one result per message, in order.
@@ -105,12 +113,14 @@ type FilterKind uint8
 const (
 	FilterAll  FilterKind = 0
 	FilterTags FilterKind = 1 // Tags, any of them; an empty list matches nothing
+	FilterSQL  FilterKind = 2 // SQL, an expression that internal/sql92 has accepted
 )
 
 // Filter is what a group takes. What it does not match is done for the group.
 type Filter struct {
 	Kind FilterKind
 	Tags []string
+	SQL  string
 }
 
 // PopRequest leases messages of one topic for a group, from any queue of the broker.
@@ -248,6 +258,8 @@ type TopicQueue struct {
 // Events are what a broker tells a proxy. Functions must not block; nil ones are not called.
 type Events struct {
 	Ready func([]Ready)
+	// Notice says that there is something for this proxy to fetch.
+	Notice func(Notice)
 	// Down says that the broker is gone or no longer serves; every call in flight is answered.
 	Down func(error)
 }
@@ -258,6 +270,24 @@ type Broker interface {
 	Pop(req *PopRequest, done func(*PopReply, error))
 	Ack(req *AckRequest, done func(*AckReply, error))
 	Change(req *ChangeRequest, done func(*ChangeReply, error))
+
+	// The calls of the rest of the message model do not block either; see model.go.
+	EndTxn(req *EndTxnRequest, done func(*EndTxnReply, error))
+	Checks(req *ChecksRequest, done func(*ChecksReply, error))
+	Recall(req *RecallRequest, done func(*RecallReply, error))
+	Forward(req *ForwardRequest, done func(*ForwardReply, error))
+	Pull(req *PullRequest, done func(*PullReply, error))
+
+	// These block; see ask.go.
+	Producers(ctx context.Context, req *ProducersRequest) (*ProducersReply, error)
+	SetOffsets(ctx context.Context, req *SetOffsetsRequest) (*SetOffsetsReply, error)
+	Offset(ctx context.Context, req *OffsetRequest) (*OffsetReply, error)
+	Reset(ctx context.Context, req *ResetRequest) (*ResetReply, error)
+	SyncLite(ctx context.Context, req *SyncLiteRequest) (*SyncLiteReply, error)
+	LiteGone(ctx context.Context, req *LiteGoneRequest) (*LiteGoneReply, error)
+	Redrive(ctx context.Context, req *RedriveRequest) (*RedriveReply, error)
+	Find(ctx context.Context, req *FindRequest) (*FindReply, error)
+	Trace(ctx context.Context, req *TraceRequest) (*TraceReply, error)
 
 	// Alive reports clients that the proxy heard from since its last report.
 	Alive(ctx context.Context, clients []string) error

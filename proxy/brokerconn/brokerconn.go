@@ -82,6 +82,8 @@ func set(d *time.Duration, v time.Duration) {
 
 // Conn is one broker over the network. It has one goroutine besides those of the link.
 type Conn struct {
+	brokerapi.Unsupported
+
 	o     Options
 	shard brokerapi.ShardID
 	name  string // of the shard

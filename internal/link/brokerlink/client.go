@@ -12,6 +12,8 @@ import (
 
 // Client is a broker at the other end of a link. Its events come on goroutines of the link.
 type Client struct {
+	brokerapi.Unsupported
+
 	l *link.Client
 }
 

@@ -156,6 +156,8 @@ func (b *Broker) Requests() int {
 
 // session is the broker as one proxy sees it.
 type session struct {
+	brokerapi.Unsupported
+
 	b     *Broker
 	proxy string
 	ev    brokerapi.Events

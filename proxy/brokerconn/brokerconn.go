@@ -32,6 +32,8 @@ import (
 type Events struct {
 	// Ready passes on brokerapi.Events.Ready.
 	Ready func(shard brokerapi.ShardID, ready []brokerapi.Ready)
+	// Notice passes on brokerapi.Events.Notice.
+	Notice func(shard brokerapi.ShardID, n brokerapi.Notice)
 	// Up says that the shard's broker can be asked.
 	Up func(shard brokerapi.ShardID)
 	// Down says that it cannot: every call in flight is answered, what was armed is forgotten.
@@ -82,8 +84,6 @@ func set(d *time.Duration, v time.Duration) {
 
 // Conn is one broker over the network. It has one goroutine besides those of the link.
 type Conn struct {
-	brokerapi.Unsupported
-
 	o     Options
 	shard brokerapi.ShardID
 	name  string // of the shard
@@ -283,6 +283,9 @@ func (c *Conn) up(t link.Transport, lost func(error) error) *brokerlink.Client {
 	}}
 	if c.o.Events.Ready != nil {
 		ev.Ready = func(ready []brokerapi.Ready) { c.o.Events.Ready(c.shard, ready) }
+	}
+	if c.o.Events.Notice != nil {
+		ev.Notice = func(n brokerapi.Notice) { c.o.Events.Notice(c.shard, n) }
 	}
 	client := brokerlink.NewClient(t, ev, c.o.Link)
 	c.client.Store(client)

@@ -28,6 +28,9 @@ func AttachLocal(proxy string, c brokerapi.Connector, shard brokerapi.ShardID, e
 	if ev.Ready != nil {
 		events.Ready = func(ready []brokerapi.Ready) { ev.Ready(shard, ready) }
 	}
+	if ev.Notice != nil {
+		events.Notice = func(n brokerapi.Notice) { ev.Notice(shard, n) }
+	}
 	b, err := c.Attach(proxy, events)
 	if err != nil {
 		return nil, err

@@ -29,6 +29,21 @@ const (
 	OpEndSession    Op = 6
 	OpDescribeGroup Op = 7
 	OpDescribeTopic Op = 8
+	OpEndTxn        Op = 9
+	OpChecks        Op = 10
+	OpRecall        Op = 11
+	OpForward       Op = 12
+	OpPull          Op = 13
+	// The calls from here on have JSON as their form.
+	OpProducers  Op = 14
+	OpSetOffsets Op = 15
+	OpOffset     Op = 16
+	OpReset      Op = 17
+	OpSyncLite   Op = 18
+	OpLiteGone   Op = 19
+	OpRedrive    Op = 20
+	OpFind       Op = 21
+	OpTrace      Op = 22
 )
 
 // ListMax is how many messages, handles or other parts one request or reply may have.

@@ -64,7 +64,8 @@ func drawSend(t *rapid.T) *brokerapi.SendRequest {
 		r.Messages[i] = brokerapi.Message{
 			Queue: brokerapi.QueueID(rapid.Int32Min(-1).Draw(t, "queue")), Type: brokerapi.MessageType(rapid.Byte().Draw(t, "type")),
 			TagHash: rapid.Uint64().Draw(t, "tag"), GroupHash: rapid.Uint64().Draw(t, "group"), DeliverAt: rapid.Int64().Draw(t, "at"),
-			Digest: drawDigest(t), ID: drawSpan(t, "id"), User: drawSpan(t, "user"), Sys: drawSpan(t, "sys"), Body: drawSpan(t, "body"),
+			Digest: drawDigest(t), CheckAfter: time.Duration(rapid.Int64().Draw(t, "check after")), Priority: rapid.Int32().Draw(t, "priority"),
+			Lite: rapid.String().Draw(t, "lite"), ID: drawSpan(t, "id"), User: drawSpan(t, "user"), Sys: drawSpan(t, "sys"), Body: drawSpan(t, "body"),
 		}
 	}
 	return r
@@ -79,6 +80,9 @@ func drawPop(t *rapid.T) *brokerapi.PopRequest {
 	r.Filter.Kind = brokerapi.FilterKind(rapid.Byte().Draw(t, "filter"))
 	for range rapid.IntRange(0, 4).Draw(t, "tags") {
 		r.Filter.Tags = append(r.Filter.Tags, rapid.String().Draw(t, "tag"))
+	}
+	if r.Filter.Kind == brokerapi.FilterSQL {
+		r.Filter.SQL = rapid.String().Draw(t, "sql")
 	}
 	return r
 }
@@ -173,7 +177,7 @@ func TestRepliesSurvive(t *testing.T) {
 		for i := range sent.Results {
 			sent.Results[i] = brokerapi.SendResult{
 				Queue: brokerapi.QueueID(rapid.Int32().Draw(t, "queue")), Offset: brokerapi.QueueOffset(rapid.Int64().Draw(t, "offset")),
-				Pos: brokerapi.LogPos(rapid.Int64().Draw(t, "pos")), StoreTime: rapid.Int64().Draw(t, "time"),
+				Pos: brokerapi.LogPos(rapid.Int64().Draw(t, "pos")), StoreTime: rapid.Int64().Draw(t, "time"), Duplicate: rapid.Bool().Draw(t, "duplicate"),
 			}
 		}
 		e.SendReply(sent)
@@ -206,13 +210,20 @@ func TestRepliesSurvive(t *testing.T) {
 		ready := make([]brokerapi.Ready, rapid.IntRange(1, 40).Draw(t, "ready"))
 		var event []byte
 		for i := range ready {
-			ready[i] = brokerapi.Ready{Topic: drawTopic(t), Group: drawGroup(t), Count: rapid.IntRange(1, 1<<62-1).Draw(t, "count")}
+			ready[i] = brokerapi.Ready{Topic: 1 + drawTopic(t)>>1, Group: drawGroup(t), Count: rapid.IntRange(1, 1<<62-1).Draw(t, "count")}
 			before := len(event)
 			event = AppendReady(event, ready[i])
 			require.LessOrEqual(t, len(event)-before, ReadyMax)
 		}
-		gotReady, err := DecodeReady(event)
+		notice := brokerapi.Notice(rapid.IntRange(0, 3).Draw(t, "notice"))
+		if notice != 0 {
+			before := len(event)
+			event = AppendNotice(event, notice)
+			require.LessOrEqual(t, len(event)-before, NoticeMax)
+		}
+		gotReady, gotNotice, err := DecodeReady(event)
 		require.NoError(t, err)
+		require.Equal(t, notice, gotNotice)
 		require.Equal(t, ready, gotReady)
 	})
 }
@@ -290,4 +301,67 @@ func TestBounds(t *testing.T) {
 			t.Fatalf("error %v", err)
 		}
 	}), 12.0)
+}
+
+func TestModelSurvives(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var e Encoder
+		pull := &brokerapi.PullRequest{
+			Head: drawHead(t), Topic: drawTopic(t), Group: drawGroup(t), Queue: brokerapi.QueueID(rapid.Int32().Draw(t, "queue")),
+			Offset: brokerapi.QueueOffset(rapid.Int64().Draw(t, "offset")), Max: rapid.Int().Draw(t, "max"), MaxBytes: rapid.Int().Draw(t, "max bytes"),
+			Wait: time.Duration(rapid.Int64().Draw(t, "wait")), Filter: drawPop(t).Filter,
+		}
+		require.NoError(t, e.Pull(pull))
+		gotPull, err := DecodePull(e.joined())
+		require.NoError(t, err)
+		require.Equal(t, pull, gotPull)
+
+		e = Encoder{}
+		pulled := brokerapi.NewPullReply(drawDeliveries(t), brokerapi.QueueOffset(rapid.Int64().Draw(t, "next")), nil)
+		pulled.Min, pulled.Max = brokerapi.QueueOffset(rapid.Int64().Draw(t, "min")), brokerapi.QueueOffset(rapid.Int64().Draw(t, "max"))
+		require.NoError(t, e.PullReply(pulled))
+		gotPulled, err := DecodePullReply(e.joined())
+		require.NoError(t, err)
+		require.Equal(t, pulled, gotPulled)
+
+		e = Encoder{}
+		end := &brokerapi.EndTxnRequest{
+			Head: drawHead(t), Topic: drawTopic(t), Half: brokerapi.LogPos(rapid.Int64().Draw(t, "half")),
+			Commit: rapid.Bool().Draw(t, "commit"), Source: brokerapi.TxnSource(rapid.Byte().Draw(t, "source")),
+		}
+		e.EndTxn(end)
+		gotEnd, err := DecodeEndTxn(e.joined())
+		require.NoError(t, err)
+		require.Equal(t, end, gotEnd)
+
+		e = Encoder{}
+		var checks []brokerapi.Check
+		for i, m := range drawDeliveries(t) {
+			checks = append(checks, brokerapi.Check{Topic: drawTopic(t), Half: brokerapi.LogPos(rapid.Int64().Draw(t, "half")), Checks: i, Message: m})
+		}
+		reply := brokerapi.NewChecksReply(checks, nil)
+		reply.More = rapid.Bool().Draw(t, "more")
+		require.NoError(t, e.ChecksReply(reply))
+		gotChecks, more, err := DecodeChecksReply(e.joined())
+		require.NoError(t, err)
+		require.Equal(t, reply.More, more)
+		require.Equal(t, checks, gotChecks)
+
+		e = Encoder{}
+		recall := &brokerapi.RecallRequest{Head: drawHead(t), Topic: drawTopic(t), Ref: brokerapi.LogPos(rapid.Int64().Draw(t, "ref")), DeliverAt: rapid.Int64().Draw(t, "at")}
+		e.Recall(recall)
+		gotRecall, err := DecodeRecall(e.joined())
+		require.NoError(t, err)
+		require.Equal(t, recall, gotRecall)
+	})
+}
+
+func TestJSONIsStrict(t *testing.T) {
+	for _, bad := range []string{"", "{", `{"nonsense":1}`, "{}{}", "[]", `{"topic":-1}`} {
+		_, err := DecodeJSON[brokerapi.FindRequest]([]byte(bad))
+		require.True(t, mqerr.Is(err, mqerr.Invalid), bad)
+	}
+	got, err := DecodeJSON[brokerapi.FindRequest]([]byte(`{"topic":7,"key":"k"}`))
+	require.NoError(t, err)
+	require.Equal(t, &brokerapi.FindRequest{Topic: 7, Key: "k"}, got)
 }

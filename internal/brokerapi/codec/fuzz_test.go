@@ -76,10 +76,62 @@ var forms = map[string]func(b []byte) (*Encoder, error){
 		e := &Encoder{}
 		return e, first(err, func() error { return e.TopicQueues(r) })
 	},
-	"event": func(b []byte) (*Encoder, error) {
-		all, err := DecodeReady(b)
+	"end txn": func(b []byte) (*Encoder, error) {
+		r, err := DecodeEndTxn(b)
+		e := &Encoder{}
+		return e, first(err, func() error { e.EndTxn(r); return nil })
+	},
+	"checks": func(b []byte) (*Encoder, error) {
+		r, err := DecodeChecks(b)
+		e := &Encoder{}
+		return e, first(err, func() error { e.Checks(r); return nil })
+	},
+	"checks reply": func(b []byte) (*Encoder, error) {
+		c, more, err := DecodeChecksReply(b)
 		e := &Encoder{}
 		return e, first(err, func() error {
+			r := brokerapi.NewChecksReply(c, nil)
+			r.More = more
+			return e.ChecksReply(r)
+		})
+	},
+	"recall": func(b []byte) (*Encoder, error) {
+		r, err := DecodeRecall(b)
+		e := &Encoder{}
+		return e, first(err, func() error { e.Recall(r); return nil })
+	},
+	"recall reply": func(b []byte) (*Encoder, error) {
+		r, err := DecodeRecallReply(b)
+		e := &Encoder{}
+		return e, first(err, func() error { e.RecallReply(r); return nil })
+	},
+	"forward": func(b []byte) (*Encoder, error) {
+		r, err := DecodeForward(b)
+		e := &Encoder{}
+		return e, first(err, func() error { return e.Forward(r) })
+	},
+	"pull": func(b []byte) (*Encoder, error) {
+		r, err := DecodePull(b)
+		e := &Encoder{}
+		return e, first(err, func() error { return e.Pull(r) })
+	},
+	"pull reply": func(b []byte) (*Encoder, error) {
+		r, err := DecodePullReply(b)
+		e := &Encoder{}
+		return e, first(err, func() error { return e.PullReply(r) })
+	},
+	"json": func(b []byte) (*Encoder, error) {
+		r, err := DecodeJSON[brokerapi.SyncLiteRequest](b)
+		e := &Encoder{}
+		return e, first(err, func() error { return e.JSON(r) })
+	},
+	"event": func(b []byte) (*Encoder, error) {
+		all, notice, err := DecodeReady(b)
+		e := &Encoder{}
+		return e, first(err, func() error {
+			if notice != 0 {
+				e.meta = AppendNotice(e.meta, notice)
+			}
 			for _, r := range all {
 				e.meta = AppendReady(e.meta, r)
 			}
@@ -114,6 +166,19 @@ func FuzzDecode(f *testing.F) {
 	seed(func(e *Encoder) {
 		_ = e.Change(&brokerapi.ChangeRequest{Topic: 1, Group: 2, Handles: handles, Mode: 1})
 	})
+	seed(func(e *Encoder) { e.EndTxn(&brokerapi.EndTxnRequest{Topic: 1, Half: 2, Commit: true, Source: 1}) })
+	seed(func(e *Encoder) { e.Recall(&brokerapi.RecallRequest{Topic: 1, Ref: 2, DeliverAt: 3}) })
+	seed(func(e *Encoder) {
+		_ = e.ChecksReply(brokerapi.NewChecksReply([]brokerapi.Check{{Topic: 1, Half: 2, Checks: 3}}, nil))
+	})
+	seed(func(e *Encoder) {
+		_ = e.Pull(&brokerapi.PullRequest{Topic: 1, Offset: 2, Max: 3, Filter: brokerapi.Filter{Kind: brokerapi.FilterSQL, SQL: "a = 1"}})
+	})
+	seed(func(e *Encoder) { _ = e.PullReply(brokerapi.NewPullReply(make([]brokerapi.Delivery, 1), 2, nil)) })
+	seed(func(e *Encoder) {
+		_ = e.JSON(&brokerapi.SyncLiteRequest{Topic: 1, Client: "c", Action: 2, Names: []string{"a"}})
+	})
+	seed(func(e *Encoder) { e.meta = AppendNotice(nil, brokerapi.NoticeChecks) })
 	seed(func(e *Encoder) { _ = e.Alive([]string{"a", "b"}) })
 	seed(func(e *Encoder) {
 		_ = e.PopReply(brokerapi.NewPopReply([]brokerapi.Delivery{{Attempt: 1, DeliverAt: 2, Digest: [16]byte{1}, Body: []byte("x")}}, nil))

@@ -39,7 +39,8 @@ func (d *decoder) error() *mqerr.Error {
 	return &mqerr.Error{Kind: kind, Text: d.text()}
 }
 
-// SendReply encodes a SendReply: count, and for each message queue, offset, position, store time.
+// SendReply encodes a SendReply: count, and for each message queue, offset, position, store time,
+// duplicate u8.
 func (e *Encoder) SendReply(r *brokerapi.SendReply) {
 	e.grow(4+len(r.Results)*24, 0)
 	e.uint(uint64(len(r.Results)))
@@ -49,17 +50,18 @@ func (e *Encoder) SendReply(r *brokerapi.SendReply) {
 		e.int(int64(s.Offset))
 		e.int(int64(s.Pos))
 		e.int(s.StoreTime)
+		e.bool(s.Duplicate)
 	}
 }
 
 // DecodeSendReply decodes a SendReply to a request with n messages.
 func DecodeSendReply(b []byte, n int) (*brokerapi.SendReply, error) {
 	d := decoder{b: b}
-	r := &brokerapi.SendReply{Results: make([]brokerapi.SendResult, d.count(4))}
+	r := &brokerapi.SendReply{Results: make([]brokerapi.SendResult, d.count(5))}
 	for i := range r.Results {
 		r.Results[i] = brokerapi.SendResult{
 			Queue: brokerapi.QueueID(d.int32()), Offset: brokerapi.QueueOffset(d.int()),
-			Pos: brokerapi.LogPos(d.int()), StoreTime: d.int(),
+			Pos: brokerapi.LogPos(d.int()), StoreTime: d.int(), Duplicate: d.bool(),
 		}
 	}
 	if err := d.end("send reply"); err != nil {
@@ -86,22 +88,29 @@ func (e *Encoder) PopReply(r *brokerapi.PopReply) error {
 	}
 	e.grow(8+len(r.Messages)*192, 3*len(r.Messages))
 	e.bool(r.More)
-	e.uint(uint64(len(r.Messages)))
-	for i := range r.Messages {
-		m := &r.Messages[i]
-		e.int(int64(m.Queue))
-		e.int(int64(m.Offset))
-		e.int(int64(m.Lease))
-		e.uint(uint64(m.Epoch))
-		e.int(int64(m.Attempt))
-		e.byte(byte(m.Type))
-		e.int(m.StoreTime)
-		e.optional(0, 0, m.DeliverAt, &m.Digest)
-		e.bytes(m.User)
-		e.bytes(m.Sys)
-		e.bytes(m.Body)
-	}
+	e.deliveries(r.Messages)
 	return nil
+}
+
+func (e *Encoder) deliveries(all []brokerapi.Delivery) {
+	e.uint(uint64(len(all)))
+	for i := range all {
+		e.delivery(&all[i])
+	}
+}
+
+func (e *Encoder) delivery(m *brokerapi.Delivery) {
+	e.int(int64(m.Queue))
+	e.int(int64(m.Offset))
+	e.int(int64(m.Lease))
+	e.uint(uint64(m.Epoch))
+	e.int(int64(m.Attempt))
+	e.byte(byte(m.Type))
+	e.int(m.StoreTime)
+	e.optional(0, 0, m.DeliverAt, &m.Digest, false)
+	e.bytes(m.User)
+	e.bytes(m.Sys)
+	e.bytes(m.Body)
 }
 
 func (e *Encoder) bool(v bool) {
@@ -116,31 +125,42 @@ func (e *Encoder) bool(v bool) {
 func DecodePopReply(b []byte) (messages []brokerapi.Delivery, more bool, err error) {
 	d := decoder{b: b}
 	more = d.bool()
-	if n := d.count(deliveryMin); n > 0 {
-		messages = make([]brokerapi.Delivery, n)
-	}
-	var tag, group uint64
-	for i := range messages {
-		m := &messages[i]
-		m.Queue = brokerapi.QueueID(d.int32())
-		m.Offset = brokerapi.QueueOffset(d.int())
-		m.Lease = brokerapi.LogPos(d.int())
-		m.Epoch = brokerapi.Epoch(d.uint())
-		m.Attempt = d.int32()
-		m.Type = brokerapi.MessageType(d.byte())
-		m.StoreTime = d.int()
-		d.optional(&tag, &group, &m.DeliverAt, &m.Digest)
-		m.User = d.bytes()
-		m.Sys = d.bytes()
-		m.Body = d.bytes()
-		if d.bad {
-			break
-		}
-	}
+	messages = d.deliveries()
 	if err := d.end("pop reply"); err != nil {
 		return nil, false, err
 	}
 	return messages, more, nil
+}
+
+func (d *decoder) deliveries() []brokerapi.Delivery {
+	n := d.count(deliveryMin)
+	if n == 0 {
+		return nil
+	}
+	messages := make([]brokerapi.Delivery, n)
+	for i := range messages {
+		if d.delivery(&messages[i]); d.bad {
+			break
+		}
+	}
+	return messages
+}
+
+func (d *decoder) delivery(m *brokerapi.Delivery) {
+	m.Queue = brokerapi.QueueID(d.int32())
+	m.Offset = brokerapi.QueueOffset(d.int())
+	m.Lease = brokerapi.LogPos(d.int())
+	m.Epoch = brokerapi.Epoch(d.uint())
+	m.Attempt = d.int32()
+	m.Type = brokerapi.MessageType(d.byte())
+	m.StoreTime = d.int()
+	var tag, group uint64
+	if d.optional(&tag, &group, &m.DeliverAt, &m.Digest) {
+		d.fail()
+	}
+	m.User = d.bytes()
+	m.Sys = d.bytes()
+	m.Body = d.bytes()
 }
 
 // Errors encodes an AckReply or ChangeReply: count, how many failed, and for each of those its index
@@ -258,7 +278,19 @@ func DecodeTopicQueues(b []byte) ([]brokerapi.TopicQueue, error) {
 // ReadyMax is the most that one Ready takes in an event, in bytes.
 const ReadyMax = 5 + 5 + 10
 
-// AppendReady appends one Ready to the payload of an event, which is nothing but these.
+// NoticeMax is the most that a Notice takes in an event, in bytes.
+const NoticeMax = 3
+
+// AppendNotice appends a Notice to the payload of an event: a Ready of topic 0, which does not exist.
+func AppendNotice(dst []byte, n brokerapi.Notice) []byte {
+	e := Encoder{meta: dst}
+	e.uint(0)
+	e.uint(0)
+	e.uint(uint64(n))
+	return e.meta
+}
+
+// AppendReady appends one Ready to the payload of an event, which is nothing but these and notices.
 func AppendReady(dst []byte, r brokerapi.Ready) []byte {
 	e := Encoder{meta: dst}
 	e.uint(uint64(r.Topic))
@@ -267,17 +299,23 @@ func AppendReady(dst []byte, r brokerapi.Ready) []byte {
 	return e.meta
 }
 
+// noticeKnown is what this release knows of a Notice; the rest is for later ones.
+const noticeKnown = int(brokerapi.NoticeChecks | brokerapi.NoticeLite)
+
 // DecodeReady decodes the payload of an event.
-func DecodeReady(b []byte) ([]brokerapi.Ready, error) {
+func DecodeReady(b []byte) (all []brokerapi.Ready, notice brokerapi.Notice, err error) {
 	d := decoder{b: b}
-	var all []brokerapi.Ready
 	for len(d.b) > 0 {
 		r := brokerapi.Ready{Topic: d.topic(), Group: d.group(), Count: int(d.uintMax(1<<62 - 1))}
 		if r.Count == 0 {
 			d.fail()
 			break
 		}
+		if r.Topic == 0 {
+			notice |= brokerapi.Notice(r.Count & noticeKnown)
+			continue
+		}
 		all = append(all, r)
 	}
-	return all, d.end("event")
+	return all, notice, d.end("event")
 }

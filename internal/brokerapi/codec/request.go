@@ -23,7 +23,8 @@ const (
 	hasGroup   = 1 << 1 // 8 bytes
 	hasTime    = 1 << 2 // varint
 	hasDigest  = 1 << 3 // 16 bytes
-	flagsKnown = hasTag | hasGroup | hasTime | hasDigest
+	hasMore    = 1 << 4 // of a message to store: check after varint (ns), priority varint, lite topic text
+	flagsKnown = hasTag | hasGroup | hasTime | hasDigest | hasMore
 )
 
 // messageMin is the least a message takes: queue, type, flags and four lengths.
@@ -44,7 +45,13 @@ func (e *Encoder) Send(r *brokerapi.SendRequest) error {
 		m := &r.Messages[i]
 		e.int(int64(m.Queue))
 		e.byte(byte(m.Type))
-		e.optional(m.TagHash, m.GroupHash, m.DeliverAt, &m.Digest)
+		more := m.CheckAfter != 0 || m.Priority != 0 || m.Lite != ""
+		e.optional(m.TagHash, m.GroupHash, m.DeliverAt, &m.Digest, more)
+		if more {
+			e.int(int64(m.CheckAfter))
+			e.int(int64(m.Priority))
+			e.text(m.Lite)
+		}
 		e.bytes(m.ID)
 		e.bytes(m.User)
 		e.bytes(m.Sys)
@@ -53,8 +60,11 @@ func (e *Encoder) Send(r *brokerapi.SendRequest) error {
 	return nil
 }
 
-func (e *Encoder) optional(tag, group uint64, at int64, digest *[16]byte) {
+func (e *Encoder) optional(tag, group uint64, at int64, digest *[16]byte, more bool) {
 	flags := byte(0)
+	if more {
+		flags |= hasMore
+	}
 	if tag != 0 {
 		flags |= hasTag
 	}
@@ -82,11 +92,12 @@ func (e *Encoder) optional(tag, group uint64, at int64, digest *[16]byte) {
 	}
 }
 
-func (d *decoder) optional(tag, group *uint64, at *int64, digest *[16]byte) {
+// optional tells whether hasMore was flagged.
+func (d *decoder) optional(tag, group *uint64, at *int64, digest *[16]byte) (more bool) {
 	flags := d.byte()
 	if flags&^byte(flagsKnown) != 0 {
 		d.fail()
-		return
+		return false
 	}
 	if flags&hasTag != 0 {
 		*tag = d.fixed64()
@@ -100,6 +111,7 @@ func (d *decoder) optional(tag, group *uint64, at *int64, digest *[16]byte) {
 	if flags&hasDigest != 0 {
 		copy(digest[:], d.take(16))
 	}
+	return flags&hasMore != 0
 }
 
 // DecodeSend decodes a SendRequest; its byte slices are parts of b.
@@ -113,7 +125,11 @@ func DecodeSend(b []byte) (*brokerapi.SendRequest, error) {
 		m := &r.Messages[i]
 		m.Queue = brokerapi.QueueID(d.int32())
 		m.Type = brokerapi.MessageType(d.byte())
-		d.optional(&m.TagHash, &m.GroupHash, &m.DeliverAt, &m.Digest)
+		if d.optional(&m.TagHash, &m.GroupHash, &m.DeliverAt, &m.Digest) {
+			m.CheckAfter = time.Duration(d.int())
+			m.Priority = d.int32()
+			m.Lite = d.text()
+		}
 		m.ID = d.bytes()
 		m.User = d.bytes()
 		m.Sys = d.bytes()
@@ -136,7 +152,7 @@ const (
 )
 
 // Pop encodes a PopRequest: head, topic, group, flags u8, client, max, max bytes, invisible time in
-// nanoseconds, attempt id, kind of filter u8, tags.
+// nanoseconds, attempt id, filter.
 func (e *Encoder) Pop(r *brokerapi.PopRequest) error {
 	if err := listed(len(r.Filter.Tags), "tags"); err != nil {
 		return err
@@ -158,12 +174,32 @@ func (e *Encoder) Pop(r *brokerapi.PopRequest) error {
 	e.int(int64(r.MaxBytes))
 	e.int(int64(r.Invisible))
 	e.text(r.AttemptID)
-	e.byte(byte(r.Filter.Kind))
-	e.uint(uint64(len(r.Filter.Tags)))
-	for _, t := range r.Filter.Tags {
+	e.filter(&r.Filter)
+	return nil
+}
+
+func (e *Encoder) filter(f *brokerapi.Filter) {
+	e.byte(byte(f.Kind))
+	e.uint(uint64(len(f.Tags)))
+	for _, t := range f.Tags {
 		e.text(t)
 	}
-	return nil
+	if f.Kind == brokerapi.FilterSQL {
+		e.text(f.SQL)
+	}
+}
+
+func (d *decoder) filter(f *brokerapi.Filter) {
+	f.Kind = brokerapi.FilterKind(d.byte())
+	if n := d.count(1); n > 0 {
+		f.Tags = make([]string, n)
+	}
+	for i := range f.Tags {
+		f.Tags[i] = d.text()
+	}
+	if f.Kind == brokerapi.FilterSQL {
+		f.SQL = d.text()
+	}
 }
 
 // DecodePop decodes a PopRequest. Nothing of it refers to b.
@@ -181,13 +217,7 @@ func DecodePop(b []byte) (*brokerapi.PopRequest, error) {
 	r.Max, r.MaxBytes = int(d.int()), int(d.int())
 	r.Invisible = time.Duration(d.int())
 	r.AttemptID = d.text()
-	r.Filter.Kind = brokerapi.FilterKind(d.byte())
-	if n := d.count(1); n > 0 {
-		r.Filter.Tags = make([]string, n)
-	}
-	for i := range r.Filter.Tags {
-		r.Filter.Tags[i] = d.text()
-	}
+	d.filter(&r.Filter)
 	return r, d.end("pop request")
 }
 

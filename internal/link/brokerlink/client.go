@@ -12,8 +12,6 @@ import (
 
 // Client is a broker at the other end of a link. Its events come on goroutines of the link.
 type Client struct {
-	brokerapi.Unsupported
-
 	l *link.Client
 }
 
@@ -22,7 +20,10 @@ var _ brokerapi.Broker = (*Client)(nil)
 // NewClient starts the client's side of a link over t.
 func NewClient(t link.Transport, ev brokerapi.Events, o link.Options) *Client {
 	event := func(payload []byte) error {
-		ready, err := codec.DecodeReady(payload)
+		ready, notice, err := codec.DecodeReady(payload)
+		if err == nil && ev.Notice != nil && notice != 0 {
+			ev.Notice(notice)
+		}
 		if err == nil && ev.Ready != nil && len(ready) > 0 {
 			ev.Ready(ready)
 		}

@@ -11,11 +11,11 @@ import (
 )
 
 // waitersMax bounds the calls of one link that wait on a goroutine of their own.
-const waitersMax = 64
+const waitersMax = 256
 
 // Server serves one link: a session with the broker, closed after the link has ended and every
-// request was answered. It has one goroutine besides those of the link, and one for each Alive,
-// EndSession and Describe under way.
+// request was answered. It has one goroutine besides those of the link, and one for each call
+// that blocks, such as Alive, under way.
 type Server struct {
 	b       brokerapi.Broker
 	ctx     context.Context // ends with the link
@@ -27,6 +27,7 @@ type Server struct {
 	l     *link.Server
 	order []topicGroup // of ready
 	ready map[topicGroup]int
+	has   brokerapi.Notice
 }
 
 type topicGroup struct {
@@ -37,7 +38,7 @@ type topicGroup struct {
 // NewServer attaches to a broker for the proxy of that name and serves it over t.
 func NewServer(t link.Transport, c brokerapi.Connector, proxy string, o link.Options) (*Server, error) {
 	s := &Server{waiters: make(chan struct{}, waitersMax), gone: make(chan struct{}), ready: map[topicGroup]int{}}
-	b, err := c.Attach(proxy, brokerapi.Events{Ready: s.notify, Down: func(error) { s.link().Close() }})
+	b, err := c.Attach(proxy, brokerapi.Events{Ready: s.notify, Notice: s.notice, Down: func(error) { s.link().Close() }})
 	if err != nil {
 		return nil, err
 	}
@@ -93,10 +94,25 @@ func (s *Server) notify(ready []brokerapi.Ready) {
 	l.Notify()
 }
 
+// notice gathers what waits for the proxy.
+func (s *Server) notice(n brokerapi.Notice) {
+	s.mu.Lock()
+	s.has |= n
+	l := s.l
+	s.mu.Unlock()
+	l.Notify()
+}
+
 // Events appends what was gathered.
 func (s *Server) Events(dst []byte, limit int) ([]byte, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.has != 0 && limit >= codec.NoticeMax {
+		before := len(dst)
+		dst = codec.AppendNotice(dst, s.has)
+		limit -= len(dst) - before
+		s.has = 0
+	}
 	n := 0
 	for _, k := range s.order {
 		if limit < codec.ReadyMax {
@@ -112,7 +128,7 @@ func (s *Server) Events(dst []byte, limit int) ([]byte, bool) {
 	if len(s.order) == 0 {
 		s.order = nil
 	}
-	return dst, len(s.order) > 0
+	return dst, len(s.order) > 0 || s.has != 0
 }
 
 // Serve hands a request to the broker.
@@ -128,9 +144,23 @@ func (s *Server) Serve(r *link.Request) {
 		err = s.ack(r)
 	case codec.OpChange:
 		err = s.change(r)
+	case codec.OpEndTxn:
+		err = s.endTxn(r)
+	case codec.OpChecks:
+		err = s.checks(r)
+	case codec.OpRecall:
+		err = s.recall(r)
+	case codec.OpForward:
+		err = s.forward(r)
+	case codec.OpPull:
+		err = s.pull(r)
 	case codec.OpAlive, codec.OpEndSession, codec.OpDescribeGroup, codec.OpDescribeTopic:
 		err = s.wait(r)
 	default:
+		if questions[codec.Op(r.Op)] != nil {
+			err = s.wait(r)
+			break
+		}
 		err = mqerr.New(mqerr.Unsupported, "the broker does not know the request %d: it needs a newer release", r.Op)
 	}
 	if err != nil {
@@ -277,6 +307,9 @@ func (s *Server) wait(r *link.Request) error {
 }
 
 func (s *Server) question(ctx context.Context, r *link.Request, e *codec.Encoder) error {
+	if ask := questions[codec.Op(r.Op)]; ask != nil {
+		return ask(ctx, s.b, r.Body, e)
+	}
 	switch codec.Op(r.Op) {
 	case codec.OpAlive:
 		clients, err := codec.DecodeAlive(r.Body)

@@ -12,11 +12,13 @@ const (
 	TxnByBroker TxnSource = 3 // the last check had no answer
 )
 
-// EndTxnRequest gives the verdict of a half message.
+// EndTxnRequest gives the verdict of a half message. It is named by its message id, which clients take
+// for the id of the transaction: a verdict holds for every half message of the topic with that id.
 type EndTxnRequest struct {
 	Head
 	Topic  TopicID
-	Half   LogPos // as SendResult.Pos told
+	ID     []byte // message id
+	Half   LogPos // not used
 	Commit bool   // else it is rolled back
 	Source TxnSource
 }

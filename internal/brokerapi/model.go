@@ -18,7 +18,6 @@ type EndTxnRequest struct {
 	Head
 	Topic  TopicID
 	ID     []byte // message id
-	Half   LogPos // not used
 	Commit bool   // else it is rolled back
 	Source TxnSource
 }

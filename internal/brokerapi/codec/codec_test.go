@@ -326,7 +326,7 @@ func TestModelSurvives(t *testing.T) {
 
 		e = Encoder{}
 		end := &brokerapi.EndTxnRequest{
-			Head: drawHead(t), Topic: drawTopic(t), Half: brokerapi.LogPos(rapid.Int64().Draw(t, "half")),
+			Head: drawHead(t), Topic: drawTopic(t), ID: drawSpan(t, "id"),
 			Commit: rapid.Bool().Draw(t, "commit"), Source: brokerapi.TxnSource(rapid.Byte().Draw(t, "source")),
 		}
 		e.EndTxn(end)

@@ -166,7 +166,9 @@ func FuzzDecode(f *testing.F) {
 	seed(func(e *Encoder) {
 		_ = e.Change(&brokerapi.ChangeRequest{Topic: 1, Group: 2, Handles: handles, Mode: 1})
 	})
-	seed(func(e *Encoder) { e.EndTxn(&brokerapi.EndTxnRequest{Topic: 1, Half: 2, Commit: true, Source: 1}) })
+	seed(func(e *Encoder) {
+		e.EndTxn(&brokerapi.EndTxnRequest{Topic: 1, ID: []byte("id"), Commit: true, Source: 1})
+	})
 	seed(func(e *Encoder) { e.Recall(&brokerapi.RecallRequest{Topic: 1, Ref: 2, DeliverAt: 3}) })
 	seed(func(e *Encoder) {
 		_ = e.ChecksReply(brokerapi.NewChecksReply([]brokerapi.Check{{Topic: 1, Half: 2, Checks: 3}}, nil))

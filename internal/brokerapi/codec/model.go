@@ -1,16 +1,17 @@
 package codec
 
 import (
+	"bytes"
 	"time"
 
 	"github.com/perigee-mq/perigee/internal/brokerapi"
 )
 
-// EndTxn encodes an EndTxnRequest: head, topic, position of the half message, commit u8, source u8.
+// EndTxn encodes an EndTxnRequest: head, topic, message id, commit u8, source u8.
 func (e *Encoder) EndTxn(r *brokerapi.EndTxnRequest) {
 	e.head(&r.Head)
 	e.uint(uint64(r.Topic))
-	e.int(int64(r.Half))
+	e.bytes(r.ID)
 	e.bool(r.Commit)
 	e.byte(byte(r.Source))
 }
@@ -20,7 +21,7 @@ func DecodeEndTxn(b []byte) (*brokerapi.EndTxnRequest, error) {
 	d := decoder{b: b}
 	r := &brokerapi.EndTxnRequest{}
 	d.head(&r.Head)
-	r.Topic, r.Half, r.Commit, r.Source = d.topic(), brokerapi.LogPos(d.int()), d.bool(), brokerapi.TxnSource(d.byte())
+	r.Topic, r.ID, r.Commit, r.Source = d.topic(), bytes.Clone(d.bytes()), d.bool(), brokerapi.TxnSource(d.byte())
 	return r, d.end("end-transaction request")
 }
 

@@ -93,11 +93,12 @@ type Broker struct {
 
 	running atomic.Pointer[engine.Engine] // set when recovered
 	noSpace atomic.Bool                   // the next file of the log cannot be made
+	wanted  *ctl.Wanted                   // topics of its own that the engine needs
 }
 
 // New returns a broker that has not started.
 func New(o Options) *Broker {
-	return &Broker{o: o.withDefaults(), ready: make(chan struct{}), failed: make(chan error, 1)}
+	return &Broker{o: o.withDefaults(), ready: make(chan struct{}), failed: make(chan error, 1), wanted: ctl.NewWanted()}
 }
 
 // Ready is closed when the broker serves: recovered, registered, its epoch begun, its definitions
@@ -141,6 +142,7 @@ func (b *Broker) open() error {
 	o := b.o.Engine
 	o.Store = st
 	o.NoSpace = b.noSpace.Load
+	o.Events.WantTopic = b.wanted.Want
 	failed := o.Events.Failed
 	o.Events.Failed = func(err error) {
 		if failed != nil {
@@ -219,6 +221,10 @@ func (b *Broker) serve(ctx context.Context, client *ctl.Client) error {
 		Client: client, Shard: b.term.ShardID, Replica: b.o.ID, Term: b.term, Release: b.o.Release, Definer: b.engine, Defined: func() { close(b.ready) },
 	}
 	g.Go(func() error { return session.Run(ctx) })
+	g.Go(func() error {
+		b.wanted.Run(ctx, client, b.term.ShardID)
+		return nil
+	})
 	g.Go(func() error {
 		select {
 		case err := <-b.failed:

@@ -127,6 +127,7 @@ func TestRefusals(t *testing.T) {
 	}{
 		"empty name":       {topic(&controllerv1.PutTopicRequest{}), mqerr.Invalid},
 		"system topic":     {topic(&controllerv1.PutTopicRequest{Name: "rmq_sys_x"}), mqerr.Invalid},
+		"own of a type":    {topic(&controllerv1.PutTopicRequest{Name: "%DLQ%g", Type: controllerv1.TopicType_TOPIC_TYPE_FIFO}), mqerr.Invalid},
 		"unknown type":     {topic(&controllerv1.PutTopicRequest{Name: "a", Type: 99}), mqerr.Invalid},
 		"unknown flush":    {topic(&controllerv1.PutTopicRequest{Name: "a", Flush: 300}), mqerr.Invalid},
 		"unknown mode":     {topic(&controllerv1.PutTopicRequest{Name: "a", Mode: -1}), mqerr.Invalid},
@@ -437,4 +438,35 @@ func TestKeysAreRotated(t *testing.T) {
 		t.Errorf("%+v", s.Keys())
 	}
 	step(2*keyAge+keySpread, "state.RotateKey")
+}
+
+// TestOwnTopics: a broker's own topic is there on its shard, once however often it is asked for.
+func TestOwnTopics(t *testing.T) {
+	r := start(t, t.TempDir())
+	b := newBroker(t, "a")
+	b.register(r)
+	b.open(r)
+	ask := func(name string) (*controllerv1.Topic, error) {
+		resp, err := r.client.EnsureTopic(r.ctx(), &controllerv1.EnsureTopicRequest{Name: name, Shard: b.response.GetShard().GetId()})
+		return resp.GetTopic(), err
+	}
+	own, err := ask("%DLQ%billing")
+	if err != nil || len(own.GetPlacements()) != 1 || own.GetPlacements()[0].GetQueues() != 1 {
+		t.Fatalf("%v %v", own, err)
+	}
+	b.mu.Lock()
+	if b.topics[own.GetId()].GetName() != "%DLQ%billing" || b.applied < own.GetVersion() {
+		t.Errorf("answered before the broker had it: %v", b.topics)
+	}
+	b.mu.Unlock()
+	again, err := ask("%DLQ%billing")
+	if err != nil || again.GetVersion() != own.GetVersion() {
+		t.Errorf("%v %v", again, err)
+	}
+	if _, err := ask("orders"); !mqerr.Is(err, mqerr.Invalid) {
+		t.Error(err)
+	}
+	if _, err := r.client.DeleteTopic(r.ctx(), &controllerv1.DeleteTopicRequest{Name: "%DLQ%billing"}); err != nil {
+		t.Error(err)
+	}
 }

@@ -33,6 +33,7 @@ type fake struct {
 	asked    chan *controllerv1.RegisterRequest
 	script   chan step
 	beats    chan *controllerv1.BrokerHeartbeat
+	ensured  chan *controllerv1.EnsureTopicRequest
 	stubborn bool // does not end a session that the broker has closed
 }
 
@@ -92,6 +93,7 @@ func start(t *testing.T) (*fake, *Client) {
 	f := &fake{
 		register: make(chan registered, 16), asked: make(chan *controllerv1.RegisterRequest, 16),
 		script: make(chan step, 16), beats: make(chan *controllerv1.BrokerHeartbeat, 1024),
+		ensured: make(chan *controllerv1.EnsureTopicRequest, 16),
 	}
 	ln := bufconn.Listen(1 << 16)
 	srv := grpc.NewServer(rpc.ServerOptions(slog.New(slog.DiscardHandler))...)

@@ -75,6 +75,9 @@ type Events struct {
 	Recovered func(from, to record.Pos, records int64, took time.Duration)
 	// Checkpointed says that the views at pos are saved.
 	Checkpointed func(pos record.Pos, took time.Duration)
+	// WantTopic says that the broker needs a topic of its own to exist here (dead letters of a group):
+	// somebody should ask the controller for it. It comes again while the topic is wanted.
+	WantTopic func(name string)
 	// Failed says that the engine has stopped for good: nothing more is appended.
 	Failed func(error)
 }

@@ -11,6 +11,8 @@ import (
 type topics struct {
 	w    *writer
 	byID map[record.TopicID]*topicState
+	// byName finds topics by name; where two have one, because the old is about to go, it is the new one.
+	byName map[string]*topicState
 	// hidden are queues with messages that nobody may see yet, in log order.
 	hidden []hidden
 }
@@ -51,7 +53,7 @@ type hidden struct {
 
 func (t *topics) init(w *writer) {
 	t.w = w
-	t.byID = map[record.TopicID]*topicState{}
+	t.byID, t.byName = map[record.TopicID]*topicState{}, map[string]*topicState{}
 }
 
 // load builds the state of all topics from the views. Everything recovered is durable, so visible.
@@ -74,6 +76,7 @@ func (t *topics) define(d *topic.Definition) {
 		_, next := t.w.views.queues.Bounds(queue.Key{Topic: d.ID, Queue: record.QueueID(q)})
 		s.queues = append(s.queues, queueState{next: next, visible: next})
 	}
+	t.own(s)
 }
 
 // drop forgets a deleted topic and who waited on it.
@@ -83,6 +86,7 @@ func (t *topics) drop(id record.TopicID) {
 			t.w.ready.disarm(u)
 		}
 		delete(t.byID, id)
+		t.disown(id, s)
 	}
 }
 

@@ -40,6 +40,7 @@ type writer struct {
 	acks    acks
 	found   found // memory of the last scan
 	topics  topics
+	wanted  wanted
 	ready   ready
 	live    sessions
 	saved   saved
@@ -53,6 +54,7 @@ func (w *writer) init(e *Engine) {
 	w.e = e
 	w.batch = e.log.NewBatch()
 	w.views.init(e.o)
+	w.wanted = wanted{}
 	w.topics.init(w)
 	w.ready.init()
 	w.live.init()

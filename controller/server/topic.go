@@ -82,7 +82,10 @@ func putTopicOf(r *controllerv1.PutTopicRequest) (state.PutTopic, error) {
 	if c.Mode, ok = modeOf(r.GetMode()); !ok {
 		return c, mqerr.New(mqerr.Invalid, "topic %q: unknown mode %d", c.Name, r.GetMode())
 	}
-	return c, c.Validate()
+	if err := c.Validate(); err != nil {
+		return c, err
+	}
+	return c, checkOwn(c)
 }
 
 func topicTypeOf(p controllerv1.TopicType) (state.TopicType, bool) {
@@ -108,8 +111,10 @@ func (s *Server) DeleteTopic(ctx context.Context, r *controllerv1.DeleteTopicReq
 	if err := s.leading(ctx); err != nil {
 		return nil, err
 	}
-	if err := state.CheckTopicName(r.GetName()); err != nil {
-		return nil, err
+	if !state.OwnTopic(r.GetName()) {
+		if err := state.CheckTopicName(r.GetName()); err != nil {
+			return nil, err
+		}
 	}
 	done, err := s.o.Node.Apply(state.DeleteTopic{Name: r.GetName()})
 	if err != nil {

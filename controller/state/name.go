@@ -31,6 +31,29 @@ func CheckTopicName(name string) error {
 	return nil
 }
 
+// Prefixes of the topics that brokers make for themselves.
+const (
+	DeadPrefix = "%DLQ%" // dead letters of a group
+	TxnPrefix  = "%TXN%" // transactions of a topic that nobody has ended
+)
+
+// OwnTopic reports whether a topic is one that brokers make for themselves.
+func OwnTopic(name string) bool {
+	return strings.HasPrefix(name, DeadPrefix) || strings.HasPrefix(name, TxnPrefix)
+}
+
+// checkOwnTopic refuses names that a broker's own topic can't have. The name behind the prefix is a
+// whole one, so these names may be longer than others.
+func checkOwnTopic(name string) error {
+	if group, ok := strings.CutPrefix(name, DeadPrefix); ok {
+		return CheckGroupName(group)
+	}
+	if topic, ok := strings.CutPrefix(name, TxnPrefix); ok {
+		return CheckTopicName(topic)
+	}
+	return mqerr.New(mqerr.Invalid, "topic %q is none of the broker's own: its name must start with %s or %s", name, DeadPrefix, TxnPrefix)
+}
+
 // CheckGroupName refuses names that a consumer group can't have.
 func CheckGroupName(name string) error {
 	if err := checkName("group", name, GroupNameMax); err != nil {

@@ -74,8 +74,11 @@ func drawCommand(t *rapid.T, s *State) Command {
 		n := num("attempts", 0, 20)
 		return PutGroup{Name: pick("group", "a", "b", "c"), MaxAttempts: &n, From: From(num("from", 0, 3)), Mode: Mode(num("mode", 0, 3))}
 	case 11:
-		if rapid.Bool().Draw(t, "what") {
-			return DeleteTopic{Name: pick("topic", "a", "b", "c")}
+		switch num("what", 0, 2) {
+		case 0:
+			return DeleteTopic{Name: pick("topic", "a", "b", "c", "%DLQ%a")}
+		case 1:
+			return EnsureTopic{Name: pick("own", "%DLQ%a", "%TXN%b", "%DLQ%", "a"), Shard: ShardID(num("on", 0, 3))}
 		}
 		return DeleteGroup{Name: pick("group", "a", "b", "c")}
 	}
@@ -249,6 +252,7 @@ func FuzzDecodeCommand(f *testing.F) {
 		SetApplied{},
 		PutTopic{Name: "t"},
 		DeleteTopic{},
+		EnsureTopic{Name: "%DLQ%g", Shard: 1},
 		PutGroup{Name: "g", MaxAttempts: &n, BackoffMS: []int64{1}},
 		DeleteGroup{},
 		RotateKey{},

@@ -111,6 +111,8 @@ func commandOf(t *testing.T, d *datadriven.TestData) Command {
 			c.LiteTopic = &v
 		}
 		return c
+	case "ensure-topic":
+		return EnsureTopic{Name: a.name(), Shard: ShardID(a.num("shard")), NowMS: a.num("now")}
 	case "delete-topic":
 		return DeleteTopic{Name: a.name()}
 	case "delete-group":

@@ -15,6 +15,10 @@ const (
 	groupNameMax = 120
 )
 
+// txnPrefix starts the names of topics that take the unanswered transactions of another topic, whose
+// name follows and may be as long as any.
+const txnPrefix = "%TXN%"
+
 // systemTopics are names that the reference server keeps for itself. Clients may not use them, so
 // that a program moved here does not find something else under them.
 var systemTopics = map[string]bool{
@@ -28,7 +32,7 @@ func checkTopic(name []byte) refusal {
 	switch {
 	case isBlank(name):
 		return refuse(rmqv2.Code_ILLEGAL_TOPIC, "the topic's name is blank")
-	case utf8.RuneCount(name) > topicNameMax:
+	case utf8.RuneCount(bytes.TrimPrefix(name, []byte(txnPrefix))) > topicNameMax:
 		return refuse(rmqv2.Code_ILLEGAL_TOPIC, fmt.Sprintf("the topic's name is longer than %d characters", topicNameMax))
 	case !legalName(name):
 		return refuse(rmqv2.Code_ILLEGAL_TOPIC, fmt.Sprintf("topic %q has characters other than letters, digits, _, -, %% and |", name))
@@ -53,10 +57,10 @@ func checkGroup(name []byte) refusal {
 	return refusal{}
 }
 
-// derivedTopic reports whether a topic belongs to a consumer group: retry and dead-letter topics are
+// derivedTopic reports whether a topic belongs to a consumer group or another topic: such topics are
 // never made because somebody names them.
 func derivedTopic(name []byte) bool {
-	return bytes.HasPrefix(name, []byte("%RETRY%")) || bytes.HasPrefix(name, []byte("%DLQ%"))
+	return bytes.HasPrefix(name, []byte("%RETRY%")) || bytes.HasPrefix(name, []byte("%DLQ%")) || bytes.HasPrefix(name, []byte(txnPrefix))
 }
 
 func legalName(name []byte) bool {

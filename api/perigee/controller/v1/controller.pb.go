@@ -1671,6 +1671,107 @@ func (x *PutTopicResponse) GetChanged() bool {
 	return false
 }
 
+// EnsureTopicRequest names a topic and a shard that needs a queue of it.
+type EnsureTopicRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name: %DLQ% and the name of a consumer group, or %TXN% and the name of a topic.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// The shard.
+	Shard         uint32 `protobuf:"varint,2,opt,name=shard,proto3" json:"shard,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EnsureTopicRequest) Reset() {
+	*x = EnsureTopicRequest{}
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EnsureTopicRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EnsureTopicRequest) ProtoMessage() {}
+
+func (x *EnsureTopicRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EnsureTopicRequest.ProtoReflect.Descriptor instead.
+func (*EnsureTopicRequest) Descriptor() ([]byte, []int) {
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *EnsureTopicRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *EnsureTopicRequest) GetShard() uint32 {
+	if x != nil {
+		return x.Shard
+	}
+	return 0
+}
+
+// EnsureTopicResponse tells the topic as it is now.
+type EnsureTopicResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The topic.
+	Topic         *Topic `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EnsureTopicResponse) Reset() {
+	*x = EnsureTopicResponse{}
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EnsureTopicResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EnsureTopicResponse) ProtoMessage() {}
+
+func (x *EnsureTopicResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EnsureTopicResponse.ProtoReflect.Descriptor instead.
+func (*EnsureTopicResponse) Descriptor() ([]byte, []int) {
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *EnsureTopicResponse) GetTopic() *Topic {
+	if x != nil {
+		return x.Topic
+	}
+	return nil
+}
+
 // PutGroupRequest creates or changes a group. Unset fields keep what is there, or mean the default.
 type PutGroupRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1698,7 +1799,7 @@ type PutGroupRequest struct {
 
 func (x *PutGroupRequest) Reset() {
 	*x = PutGroupRequest{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[17]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1710,7 +1811,7 @@ func (x *PutGroupRequest) String() string {
 func (*PutGroupRequest) ProtoMessage() {}
 
 func (x *PutGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[17]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1723,7 +1824,7 @@ func (x *PutGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutGroupRequest.ProtoReflect.Descriptor instead.
 func (*PutGroupRequest) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{17}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *PutGroupRequest) GetName() string {
@@ -1804,7 +1905,7 @@ type PutGroupResponse struct {
 
 func (x *PutGroupResponse) Reset() {
 	*x = PutGroupResponse{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[18]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1816,7 +1917,7 @@ func (x *PutGroupResponse) String() string {
 func (*PutGroupResponse) ProtoMessage() {}
 
 func (x *PutGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[18]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1829,7 +1930,7 @@ func (x *PutGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutGroupResponse.ProtoReflect.Descriptor instead.
 func (*PutGroupResponse) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{18}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *PutGroupResponse) GetGroup() *Group {
@@ -1866,7 +1967,7 @@ type DeleteTopicRequest struct {
 
 func (x *DeleteTopicRequest) Reset() {
 	*x = DeleteTopicRequest{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[19]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1878,7 +1979,7 @@ func (x *DeleteTopicRequest) String() string {
 func (*DeleteTopicRequest) ProtoMessage() {}
 
 func (x *DeleteTopicRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[19]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1891,7 +1992,7 @@ func (x *DeleteTopicRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTopicRequest.ProtoReflect.Descriptor instead.
 func (*DeleteTopicRequest) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{19}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *DeleteTopicRequest) GetName() string {
@@ -1917,7 +2018,7 @@ type DeleteTopicResponse struct {
 
 func (x *DeleteTopicResponse) Reset() {
 	*x = DeleteTopicResponse{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[20]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1929,7 +2030,7 @@ func (x *DeleteTopicResponse) String() string {
 func (*DeleteTopicResponse) ProtoMessage() {}
 
 func (x *DeleteTopicResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[20]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1942,7 +2043,7 @@ func (x *DeleteTopicResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTopicResponse.ProtoReflect.Descriptor instead.
 func (*DeleteTopicResponse) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{20}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{22}
 }
 
 // DeleteGroupRequest names a group to delete.
@@ -1958,7 +2059,7 @@ type DeleteGroupRequest struct {
 
 func (x *DeleteGroupRequest) Reset() {
 	*x = DeleteGroupRequest{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[21]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1970,7 +2071,7 @@ func (x *DeleteGroupRequest) String() string {
 func (*DeleteGroupRequest) ProtoMessage() {}
 
 func (x *DeleteGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[21]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1983,7 +2084,7 @@ func (x *DeleteGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteGroupRequest.ProtoReflect.Descriptor instead.
 func (*DeleteGroupRequest) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{21}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *DeleteGroupRequest) GetName() string {
@@ -2009,7 +2110,7 @@ type DeleteGroupResponse struct {
 
 func (x *DeleteGroupResponse) Reset() {
 	*x = DeleteGroupResponse{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[22]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2021,7 +2122,7 @@ func (x *DeleteGroupResponse) String() string {
 func (*DeleteGroupResponse) ProtoMessage() {}
 
 func (x *DeleteGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[22]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2034,7 +2135,7 @@ func (x *DeleteGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteGroupResponse.ProtoReflect.Descriptor instead.
 func (*DeleteGroupResponse) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{22}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{24}
 }
 
 // StatusRequest asks for the state of the cluster.
@@ -2046,7 +2147,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[23]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2058,7 +2159,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[23]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2071,7 +2172,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{23}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{25}
 }
 
 // StatusResponse is the state of the cluster as this node knows it.
@@ -2097,7 +2198,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[24]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2109,7 +2210,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[24]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2122,7 +2223,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{24}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *StatusResponse) GetClusterId() string {
@@ -2293,7 +2394,12 @@ const file_perigee_controller_v1_controller_proto_rawDesc = "" +
 	"\x10PutTopicResponse\x122\n" +
 	"\x05topic\x18\x01 \x01(\v2\x1c.perigee.controller.v1.TopicR\x05topic\x12\x18\n" +
 	"\acreated\x18\x02 \x01(\bR\acreated\x12\x18\n" +
-	"\achanged\x18\x03 \x01(\bR\achanged\"\xfc\x02\n" +
+	"\achanged\x18\x03 \x01(\bR\achanged\">\n" +
+	"\x12EnsureTopicRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05shard\x18\x02 \x01(\rR\x05shard\"I\n" +
+	"\x13EnsureTopicResponse\x122\n" +
+	"\x05topic\x18\x01 \x01(\v2\x1c.perigee.controller.v1.TopicR\x05topic\"\xfc\x02\n" +
 	"\x0fPutGroupRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1d\n" +
 	"\aordered\x18\x02 \x01(\bH\x00R\aordered\x88\x01\x01\x12&\n" +
@@ -2355,12 +2461,13 @@ const file_perigee_controller_v1_controller_proto_rawDesc = "" +
 	"\x14PUT_MODE_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fPUT_MODE_UPSERT\x10\x01\x12\x13\n" +
 	"\x0fPUT_MODE_UPDATE\x10\x02\x12\x13\n" +
-	"\x0fPUT_MODE_ENSURE\x10\x032\x83\x06\n" +
+	"\x0fPUT_MODE_ENSURE\x10\x032\xe9\x06\n" +
 	"\x11ControllerService\x12[\n" +
 	"\bRegister\x12&.perigee.controller.v1.RegisterRequest\x1a'.perigee.controller.v1.RegisterResponse\x12`\n" +
 	"\rBrokerSession\x12&.perigee.controller.v1.BrokerHeartbeat\x1a#.perigee.controller.v1.BrokerUpdate(\x010\x01\x12R\n" +
 	"\x05Watch\x12#.perigee.controller.v1.WatchRequest\x1a\".perigee.controller.v1.WatchUpdate0\x01\x12[\n" +
-	"\bPutTopic\x12&.perigee.controller.v1.PutTopicRequest\x1a'.perigee.controller.v1.PutTopicResponse\x12[\n" +
+	"\bPutTopic\x12&.perigee.controller.v1.PutTopicRequest\x1a'.perigee.controller.v1.PutTopicResponse\x12d\n" +
+	"\vEnsureTopic\x12).perigee.controller.v1.EnsureTopicRequest\x1a*.perigee.controller.v1.EnsureTopicResponse\x12[\n" +
 	"\bPutGroup\x12&.perigee.controller.v1.PutGroupRequest\x1a'.perigee.controller.v1.PutGroupResponse\x12d\n" +
 	"\vDeleteTopic\x12).perigee.controller.v1.DeleteTopicRequest\x1a*.perigee.controller.v1.DeleteTopicResponse\x12d\n" +
 	"\vDeleteGroup\x12).perigee.controller.v1.DeleteGroupRequest\x1a*.perigee.controller.v1.DeleteGroupResponse\x12U\n" +
@@ -2379,7 +2486,7 @@ func file_perigee_controller_v1_controller_proto_rawDescGZIP() []byte {
 }
 
 var file_perigee_controller_v1_controller_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_perigee_controller_v1_controller_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_perigee_controller_v1_controller_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_perigee_controller_v1_controller_proto_goTypes = []any{
 	(TopicType)(0),              // 0: perigee.controller.v1.TopicType
 	(FlushPolicy)(0),            // 1: perigee.controller.v1.FlushPolicy
@@ -2402,14 +2509,16 @@ var file_perigee_controller_v1_controller_proto_goTypes = []any{
 	(*WatchUpdate)(nil),         // 18: perigee.controller.v1.WatchUpdate
 	(*PutTopicRequest)(nil),     // 19: perigee.controller.v1.PutTopicRequest
 	(*PutTopicResponse)(nil),    // 20: perigee.controller.v1.PutTopicResponse
-	(*PutGroupRequest)(nil),     // 21: perigee.controller.v1.PutGroupRequest
-	(*PutGroupResponse)(nil),    // 22: perigee.controller.v1.PutGroupResponse
-	(*DeleteTopicRequest)(nil),  // 23: perigee.controller.v1.DeleteTopicRequest
-	(*DeleteTopicResponse)(nil), // 24: perigee.controller.v1.DeleteTopicResponse
-	(*DeleteGroupRequest)(nil),  // 25: perigee.controller.v1.DeleteGroupRequest
-	(*DeleteGroupResponse)(nil), // 26: perigee.controller.v1.DeleteGroupResponse
-	(*StatusRequest)(nil),       // 27: perigee.controller.v1.StatusRequest
-	(*StatusResponse)(nil),      // 28: perigee.controller.v1.StatusResponse
+	(*EnsureTopicRequest)(nil),  // 21: perigee.controller.v1.EnsureTopicRequest
+	(*EnsureTopicResponse)(nil), // 22: perigee.controller.v1.EnsureTopicResponse
+	(*PutGroupRequest)(nil),     // 23: perigee.controller.v1.PutGroupRequest
+	(*PutGroupResponse)(nil),    // 24: perigee.controller.v1.PutGroupResponse
+	(*DeleteTopicRequest)(nil),  // 25: perigee.controller.v1.DeleteTopicRequest
+	(*DeleteTopicResponse)(nil), // 26: perigee.controller.v1.DeleteTopicResponse
+	(*DeleteGroupRequest)(nil),  // 27: perigee.controller.v1.DeleteGroupRequest
+	(*DeleteGroupResponse)(nil), // 28: perigee.controller.v1.DeleteGroupResponse
+	(*StatusRequest)(nil),       // 29: perigee.controller.v1.StatusRequest
+	(*StatusResponse)(nil),      // 30: perigee.controller.v1.StatusResponse
 }
 var file_perigee_controller_v1_controller_proto_depIdxs = []int32{
 	0,  // 0: perigee.controller.v1.Topic.type:type_name -> perigee.controller.v1.TopicType
@@ -2434,31 +2543,34 @@ var file_perigee_controller_v1_controller_proto_depIdxs = []int32{
 	1,  // 19: perigee.controller.v1.PutTopicRequest.flush:type_name -> perigee.controller.v1.FlushPolicy
 	3,  // 20: perigee.controller.v1.PutTopicRequest.mode:type_name -> perigee.controller.v1.PutMode
 	7,  // 21: perigee.controller.v1.PutTopicResponse.topic:type_name -> perigee.controller.v1.Topic
-	2,  // 22: perigee.controller.v1.PutGroupRequest.from:type_name -> perigee.controller.v1.StartFrom
-	3,  // 23: perigee.controller.v1.PutGroupRequest.mode:type_name -> perigee.controller.v1.PutMode
-	8,  // 24: perigee.controller.v1.PutGroupResponse.group:type_name -> perigee.controller.v1.Group
-	10, // 25: perigee.controller.v1.StatusResponse.shards:type_name -> perigee.controller.v1.Shard
-	12, // 26: perigee.controller.v1.ControllerService.Register:input_type -> perigee.controller.v1.RegisterRequest
-	14, // 27: perigee.controller.v1.ControllerService.BrokerSession:input_type -> perigee.controller.v1.BrokerHeartbeat
-	17, // 28: perigee.controller.v1.ControllerService.Watch:input_type -> perigee.controller.v1.WatchRequest
-	19, // 29: perigee.controller.v1.ControllerService.PutTopic:input_type -> perigee.controller.v1.PutTopicRequest
-	21, // 30: perigee.controller.v1.ControllerService.PutGroup:input_type -> perigee.controller.v1.PutGroupRequest
-	23, // 31: perigee.controller.v1.ControllerService.DeleteTopic:input_type -> perigee.controller.v1.DeleteTopicRequest
-	25, // 32: perigee.controller.v1.ControllerService.DeleteGroup:input_type -> perigee.controller.v1.DeleteGroupRequest
-	27, // 33: perigee.controller.v1.ControllerService.Status:input_type -> perigee.controller.v1.StatusRequest
-	13, // 34: perigee.controller.v1.ControllerService.Register:output_type -> perigee.controller.v1.RegisterResponse
-	16, // 35: perigee.controller.v1.ControllerService.BrokerSession:output_type -> perigee.controller.v1.BrokerUpdate
-	18, // 36: perigee.controller.v1.ControllerService.Watch:output_type -> perigee.controller.v1.WatchUpdate
-	20, // 37: perigee.controller.v1.ControllerService.PutTopic:output_type -> perigee.controller.v1.PutTopicResponse
-	22, // 38: perigee.controller.v1.ControllerService.PutGroup:output_type -> perigee.controller.v1.PutGroupResponse
-	24, // 39: perigee.controller.v1.ControllerService.DeleteTopic:output_type -> perigee.controller.v1.DeleteTopicResponse
-	26, // 40: perigee.controller.v1.ControllerService.DeleteGroup:output_type -> perigee.controller.v1.DeleteGroupResponse
-	28, // 41: perigee.controller.v1.ControllerService.Status:output_type -> perigee.controller.v1.StatusResponse
-	34, // [34:42] is the sub-list for method output_type
-	26, // [26:34] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	7,  // 22: perigee.controller.v1.EnsureTopicResponse.topic:type_name -> perigee.controller.v1.Topic
+	2,  // 23: perigee.controller.v1.PutGroupRequest.from:type_name -> perigee.controller.v1.StartFrom
+	3,  // 24: perigee.controller.v1.PutGroupRequest.mode:type_name -> perigee.controller.v1.PutMode
+	8,  // 25: perigee.controller.v1.PutGroupResponse.group:type_name -> perigee.controller.v1.Group
+	10, // 26: perigee.controller.v1.StatusResponse.shards:type_name -> perigee.controller.v1.Shard
+	12, // 27: perigee.controller.v1.ControllerService.Register:input_type -> perigee.controller.v1.RegisterRequest
+	14, // 28: perigee.controller.v1.ControllerService.BrokerSession:input_type -> perigee.controller.v1.BrokerHeartbeat
+	17, // 29: perigee.controller.v1.ControllerService.Watch:input_type -> perigee.controller.v1.WatchRequest
+	19, // 30: perigee.controller.v1.ControllerService.PutTopic:input_type -> perigee.controller.v1.PutTopicRequest
+	21, // 31: perigee.controller.v1.ControllerService.EnsureTopic:input_type -> perigee.controller.v1.EnsureTopicRequest
+	23, // 32: perigee.controller.v1.ControllerService.PutGroup:input_type -> perigee.controller.v1.PutGroupRequest
+	25, // 33: perigee.controller.v1.ControllerService.DeleteTopic:input_type -> perigee.controller.v1.DeleteTopicRequest
+	27, // 34: perigee.controller.v1.ControllerService.DeleteGroup:input_type -> perigee.controller.v1.DeleteGroupRequest
+	29, // 35: perigee.controller.v1.ControllerService.Status:input_type -> perigee.controller.v1.StatusRequest
+	13, // 36: perigee.controller.v1.ControllerService.Register:output_type -> perigee.controller.v1.RegisterResponse
+	16, // 37: perigee.controller.v1.ControllerService.BrokerSession:output_type -> perigee.controller.v1.BrokerUpdate
+	18, // 38: perigee.controller.v1.ControllerService.Watch:output_type -> perigee.controller.v1.WatchUpdate
+	20, // 39: perigee.controller.v1.ControllerService.PutTopic:output_type -> perigee.controller.v1.PutTopicResponse
+	22, // 40: perigee.controller.v1.ControllerService.EnsureTopic:output_type -> perigee.controller.v1.EnsureTopicResponse
+	24, // 41: perigee.controller.v1.ControllerService.PutGroup:output_type -> perigee.controller.v1.PutGroupResponse
+	26, // 42: perigee.controller.v1.ControllerService.DeleteTopic:output_type -> perigee.controller.v1.DeleteTopicResponse
+	28, // 43: perigee.controller.v1.ControllerService.DeleteGroup:output_type -> perigee.controller.v1.DeleteGroupResponse
+	30, // 44: perigee.controller.v1.ControllerService.Status:output_type -> perigee.controller.v1.StatusResponse
+	36, // [36:45] is the sub-list for method output_type
+	27, // [27:36] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_perigee_controller_v1_controller_proto_init() }
@@ -2466,14 +2578,14 @@ func file_perigee_controller_v1_controller_proto_init() {
 	if File_perigee_controller_v1_controller_proto != nil {
 		return
 	}
-	file_perigee_controller_v1_controller_proto_msgTypes[17].OneofWrappers = []any{}
+	file_perigee_controller_v1_controller_proto_msgTypes[19].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_perigee_controller_v1_controller_proto_rawDesc), len(file_perigee_controller_v1_controller_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   25,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

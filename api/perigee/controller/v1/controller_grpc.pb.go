@@ -26,6 +26,7 @@ const (
 	ControllerService_BrokerSession_FullMethodName = "/perigee.controller.v1.ControllerService/BrokerSession"
 	ControllerService_Watch_FullMethodName         = "/perigee.controller.v1.ControllerService/Watch"
 	ControllerService_PutTopic_FullMethodName      = "/perigee.controller.v1.ControllerService/PutTopic"
+	ControllerService_EnsureTopic_FullMethodName   = "/perigee.controller.v1.ControllerService/EnsureTopic"
 	ControllerService_PutGroup_FullMethodName      = "/perigee.controller.v1.ControllerService/PutGroup"
 	ControllerService_DeleteTopic_FullMethodName   = "/perigee.controller.v1.ControllerService/DeleteTopic"
 	ControllerService_DeleteGroup_FullMethodName   = "/perigee.controller.v1.ControllerService/DeleteGroup"
@@ -56,6 +57,10 @@ type ControllerServiceClient interface {
 	// missing; the change stays, and reaches them when they are back. PUT_MODE_ENSURE does not wait
 	// for brokers that are not heard from.
 	PutTopic(ctx context.Context, in *PutTopicRequest, opts ...grpc.CallOption) (*PutTopicResponse, error)
+	// EnsureTopic makes a topic of the broker's own, with one queue on the broker's shard: dead letters
+	// and unanswered transactions are kept there. One that exists gets the queue if it lacks it. It
+	// answers when the shard has logged it.
+	EnsureTopic(ctx context.Context, in *EnsureTopicRequest, opts ...grpc.CallOption) (*EnsureTopicResponse, error)
 	// PutGroup creates or changes a consumer group. It answers when every broker that is heard from
 	// has logged it.
 	PutGroup(ctx context.Context, in *PutGroupRequest, opts ...grpc.CallOption) (*PutGroupResponse, error)
@@ -127,6 +132,16 @@ func (c *controllerServiceClient) PutTopic(ctx context.Context, in *PutTopicRequ
 	return out, nil
 }
 
+func (c *controllerServiceClient) EnsureTopic(ctx context.Context, in *EnsureTopicRequest, opts ...grpc.CallOption) (*EnsureTopicResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(EnsureTopicResponse)
+	err := c.cc.Invoke(ctx, ControllerService_EnsureTopic_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *controllerServiceClient) PutGroup(ctx context.Context, in *PutGroupRequest, opts ...grpc.CallOption) (*PutGroupResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(PutGroupResponse)
@@ -191,6 +206,10 @@ type ControllerServiceServer interface {
 	// missing; the change stays, and reaches them when they are back. PUT_MODE_ENSURE does not wait
 	// for brokers that are not heard from.
 	PutTopic(context.Context, *PutTopicRequest) (*PutTopicResponse, error)
+	// EnsureTopic makes a topic of the broker's own, with one queue on the broker's shard: dead letters
+	// and unanswered transactions are kept there. One that exists gets the queue if it lacks it. It
+	// answers when the shard has logged it.
+	EnsureTopic(context.Context, *EnsureTopicRequest) (*EnsureTopicResponse, error)
 	// PutGroup creates or changes a consumer group. It answers when every broker that is heard from
 	// has logged it.
 	PutGroup(context.Context, *PutGroupRequest) (*PutGroupResponse, error)
@@ -221,6 +240,9 @@ func (UnimplementedControllerServiceServer) Watch(*WatchRequest, grpc.ServerStre
 }
 func (UnimplementedControllerServiceServer) PutTopic(context.Context, *PutTopicRequest) (*PutTopicResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method PutTopic not implemented")
+}
+func (UnimplementedControllerServiceServer) EnsureTopic(context.Context, *EnsureTopicRequest) (*EnsureTopicResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method EnsureTopic not implemented")
 }
 func (UnimplementedControllerServiceServer) PutGroup(context.Context, *PutGroupRequest) (*PutGroupResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method PutGroup not implemented")
@@ -305,6 +327,24 @@ func _ControllerService_PutTopic_Handler(srv interface{}, ctx context.Context, d
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(ControllerServiceServer).PutTopic(ctx, req.(*PutTopicRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ControllerService_EnsureTopic_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(EnsureTopicRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ControllerServiceServer).EnsureTopic(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ControllerService_EnsureTopic_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ControllerServiceServer).EnsureTopic(ctx, req.(*EnsureTopicRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -395,6 +435,10 @@ var ControllerService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "PutTopic",
 			Handler:    _ControllerService_PutTopic_Handler,
+		},
+		{
+			MethodName: "EnsureTopic",
+			Handler:    _ControllerService_EnsureTopic_Handler,
 		},
 		{
 			MethodName: "PutGroup",

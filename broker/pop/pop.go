@@ -146,23 +146,33 @@ func (t *Table) DropGroup(id record.GroupID) {
 	t.drop(func(k Key) bool { return k.Group == id })
 }
 
-func (t *Table) drop(which func(Key) bool) {
-	t.recent = nil
-	for k, q := range t.byKey {
-		if !which(k) {
-			continue
-		}
-		t.eachPage(q, func(p *page) {
-			for set := p.live; set != 0; set &= set - 1 {
-				t.detach(t.spotIn(q, p, lowest(set)))
-			}
-		})
-		t.freeTree(q)
-		t.undone -= q.undone
-		delete(t.byKey, k)
-		t.queues[q.slot] = nil
-		t.slots = append(t.slots, q.slot)
+// DropQueue forgets one queue of a group. It costs what the queue holds, however many others there are.
+func (t *Table) DropQueue(k Key) {
+	if q := t.byKey[k]; q != nil {
+		t.dropQueue(q)
 	}
+}
+
+func (t *Table) drop(which func(Key) bool) {
+	for k, q := range t.byKey {
+		if which(k) {
+			t.dropQueue(q)
+		}
+	}
+}
+
+func (t *Table) dropQueue(q *queue) {
+	t.recent = nil
+	t.eachPage(q, func(p *page) {
+		for set := p.live; set != 0; set &= set - 1 {
+			t.detach(t.spotIn(q, p, lowest(set)))
+		}
+	})
+	t.freeTree(q)
+	t.undone -= q.undone
+	delete(t.byKey, q.key)
+	t.queues[q.slot] = nil
+	t.slots = append(t.slots, q.slot)
 }
 
 // queueOf returns a queue that Start or a record has named, nil if none has.

@@ -36,6 +36,10 @@ var arrows = []arrow{
 		why: "the in-flight table is a pure function of records and given times",
 	},
 	{
+		from: "broker/lite", to: []string{"store/record", "internal/mqerr"}, solo: true,
+		why: "the table of lite topics is a pure function of records",
+	},
+	{
 		from: "controller/state", to: []string{"internal/mqerr"}, solo: true,
 		why: "the state machine is a pure function of commands, so that every replica computes the same",
 	},
@@ -142,6 +146,7 @@ func (e edge) allowed(pkg string) bool {
 // give the same state on every replica and in every replay.
 var pure = map[string]string{
 	"broker/pop":       "replaying the log must give the same in-flight table",
+	"broker/lite":      "replaying the log must give the same lite topics",
 	"controller/state": "every controller must compute the same state",
 	"store/record":     "a record is bytes and nothing else",
 }

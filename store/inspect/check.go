@@ -151,7 +151,11 @@ func (c *checker) record(r record.Record) error {
 		return err
 	case record.TypeMeta:
 		m, err := record.DecodeMeta(r.Body)
-		if err == nil && m.Kind == record.MetaTopic && m.Deleted {
+		switch {
+		case err != nil || !m.Deleted:
+		case m.Kind == record.MetaLite:
+			delete(c.next, queue.Key{Topic: record.TopicID(m.ID), Queue: record.QueueID(m.Version)})
+		case m.Kind == record.MetaTopic:
 			maps.DeleteFunc(c.next, func(k queue.Key, _ record.QueueOffset) bool { return uint32(k.Topic) == m.ID })
 		}
 		return err

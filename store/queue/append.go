@@ -22,6 +22,7 @@ type queue struct {
 	disk     uint8
 	warm     bool // in Store.warm
 	active   bool // appended to since the last Encode
+	gone     bool // removed; order may still have it
 }
 
 // tail is the number of entries in the extent that is not full.
@@ -115,6 +116,10 @@ func (s *Store) growLocked(q *queue) error {
 	size := min(max(2*cap(q.buf), 2*EntryBytes), (ExtentEntries-int(q.base))*EntryBytes)
 	for s.tailBytes+size-cap(q.buf) > s.o.TailBytes && len(s.warm) > 0 {
 		cold := s.warm[0]
+		if cold.gone {
+			s.warm = s.warm[1:]
+			continue
+		}
 		if err := s.flushLocked(cold, cold.tail()); err != nil {
 			return err
 		}

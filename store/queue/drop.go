@@ -21,8 +21,20 @@ func (s *Store) Drop(topic record.TopicID) {
 	s.warm = slices.DeleteFunc(s.warm, func(q *queue) bool { return !q.warm })
 }
 
+// DropQueue removes one queue. What it costs does not grow with the number of queues: those that are
+// gone leave the lists with the next Encode.
+func (s *Store) DropQueue(k Key) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if q := s.queues[k]; q != nil {
+		s.removeLocked(q)
+		s.gone++
+	}
+}
+
 func (s *Store) removeLocked(q *queue) {
 	delete(s.queues, q.key)
+	q.gone = true
 	for _, x := range q.extents {
 		s.retireLocked(x)
 	}
@@ -54,6 +66,11 @@ func (s *Store) DropBefore(k Key, off record.QueueOffset) {
 }
 
 func (s *Store) sortLocked() {
+	if s.gone > 0 {
+		s.order = slices.DeleteFunc(s.order, func(q *queue) bool { return q.gone })
+		s.warm = slices.DeleteFunc(s.warm, func(q *queue) bool { return !q.warm })
+		s.gone = 0
+	}
 	if !s.sorted {
 		slices.SortFunc(s.order, func(a, b *queue) int { return a.key.Compare(b.key) })
 		s.sorted = true

@@ -18,6 +18,7 @@ type step struct {
 	k      Key
 	off    record.QueueOffset
 	drop   bool // of the topic
+	one    bool // DropQueue
 	before bool // DropBefore off
 }
 
@@ -40,6 +41,8 @@ func (w *world) apply(s step) {
 	switch {
 	case s.drop:
 		w.s.Drop(s.k.Topic)
+	case s.one:
+		w.s.DropQueue(s.k)
 	case s.before:
 		w.s.DropBefore(s.k, s.off)
 	default:
@@ -54,6 +57,8 @@ func (w *world) expect(s step) {
 	switch {
 	case s.drop:
 		maps.DeleteFunc(w.model, func(k Key, _ [2]record.QueueOffset) bool { return k.Topic == s.k.Topic })
+	case s.one:
+		delete(w.model, s.k)
 	case s.before:
 		if s.off > b[0] && b[1] > 0 {
 			w.model[s.k] = [2]record.QueueOffset{min(s.off, b[1]), b[1]}
@@ -127,6 +132,9 @@ func TestModel(t *testing.T) {
 			},
 			"drop": func(t *rapid.T) {
 				w.do(step{k: key.Draw(t, "key"), drop: true})
+			},
+			"dropQueue": func(t *rapid.T) {
+				w.do(step{k: key.Draw(t, "key"), one: true})
 			},
 			"dropBefore": func(t *rapid.T) {
 				k := key.Draw(t, "key")

@@ -12,7 +12,7 @@
 // up is not reused while one of the two newest checkpoints may name it, so that a crash at any moment
 // finds what its checkpoint needs (docs/format/queue.md has the crash states).
 //
-// A Store has no goroutines. Append, Drop, DropBefore, Start, Encode, Decode and Reset are calls of the
+// A Store has no goroutines. Append, Drop, DropQueue, DropBefore, Start, Encode, Decode and Reset are calls of the
 // view's one owner; Read, At, Bounds, Seek and Stats may come from anywhere. A read of entries that are
 // neither buffered nor cached does one small pread while it holds the lock that Append needs.
 package queue
@@ -92,6 +92,7 @@ type Store struct {
 	queues    map[Key]*queue
 	order     []*queue // all queues; by key if sorted
 	sorted    bool
+	gone      int      // of order, removed by DropQueue
 	warm      []*queue // queues with a buffer, longest buffered first
 	tailBytes int      // capacity of all buffers
 	files     *files
@@ -135,7 +136,7 @@ func (s *Store) Reset() {
 }
 
 func (s *Store) clearLocked() {
-	s.queues, s.order, s.sorted = map[Key]*queue{}, nil, true
+	s.queues, s.order, s.sorted, s.gone = map[Key]*queue{}, nil, true, 0
 	s.warm, s.tailBytes = nil, 0
 	s.cache.clear()
 }

@@ -19,6 +19,7 @@ func (s *Store) Encode(dst []byte) ([]byte, error) {
 	if s.failed != nil {
 		return nil, s.failed
 	}
+	s.sortLocked()
 	for _, q := range s.warm {
 		if err := s.flushLocked(q, q.tail()); err != nil {
 			return nil, err
@@ -35,7 +36,6 @@ func (s *Store) Encode(dst []byte) ([]byte, error) {
 	}
 	clear(s.warm[len(kept):])
 	s.warm = kept
-	s.sortLocked()
 	s.encodes++
 	return s.appendDirectory(dst), nil
 }

@@ -112,13 +112,14 @@ type MetaKind uint8
 const (
 	MetaTopic MetaKind = 1
 	MetaGroup MetaKind = 2
+	MetaLite  MetaKind = 3
 )
 
-// Meta is the body of a TypeMeta record: a topic or group was created, changed or deleted.
+// Meta is the body of a TypeMeta record: a topic, group or lite topic was created, changed or deleted.
 type Meta struct {
 	Kind    MetaKind
-	Version uint64 // the controller's version (raft index) of this change
-	ID      uint32 // TopicID or GroupID
+	Version uint64 // the controller's version (raft index) of this change; of a lite topic its QueueID
+	ID      uint32 // TopicID or GroupID; of a lite topic its parent's TopicID
 	Deleted bool
 	Name    []byte
 	Value   []byte // the definition as JSON, opaque to the store; empty if deleted

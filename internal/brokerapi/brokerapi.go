@@ -231,7 +231,10 @@ type ChangeReply struct{ Errors []error }
 type Ready struct {
 	Topic TopicID
 	Group GroupID
-	Count int
+	// Client is whom it concerns, by HashClient: a client of a lite group, which has its own lite topics.
+	// 0 is any client of the group.
+	Client uint64
+	Count  int
 }
 
 // GroupQueue is the exact state of one queue for one group.

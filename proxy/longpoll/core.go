@@ -38,8 +38,9 @@ type core struct {
 }
 
 type key struct {
-	topic brokerapi.TopicID
-	group brokerapi.GroupID
+	topic  brokerapi.TopicID
+	group  brokerapi.GroupID
+	client uint64 // brokerapi.HashClient of a receive that is for its own client, else 0
 }
 
 // group is the receives of one group on one topic. It exists while one is open or pops.
@@ -81,7 +82,10 @@ func newCore(o Options) core {
 // arrive takes a receive and asks its shards, the one at index start first.
 func (c *core) arrive(w *Wait, start int, now time.Time) {
 	c.now = now
-	k := key{w.req.Pop.Topic, w.req.Pop.Group}
+	k := key{topic: w.req.Pop.Topic, group: w.req.Pop.Group}
+	if w.req.Own {
+		k.client = brokerapi.HashClient(w.req.Pop.Client)
+	}
 	g := c.groups[k]
 	if err := c.refuse(g); err != nil {
 		w.state = answered

@@ -8,7 +8,7 @@ import (
 
 // ready takes an event of a broker: Count messages may be ready.
 func (c *core) ready(shard brokerapi.ShardID, e brokerapi.Ready) {
-	g := c.groups[key{e.Topic, e.Group}]
+	g := c.groups[key{e.Topic, e.Group, e.Client}]
 	if g == nil {
 		return // who comes later pops first
 	}

@@ -28,7 +28,7 @@ type Options struct {
 	Brokers Brokers // required
 	// MaxReceives bounds the receives that wait at one proxy. Default 100,000.
 	MaxReceives int
-	// MaxPerGroup bounds the receives of one group on one topic. Default 8192: the reference server
+	// MaxPerGroup bounds the receives of one group (of a lite group: of one client) on one topic. Default 8192: the reference server
 	// allows 1024 for each of a topic's 8 queues.
 	MaxPerGroup int
 	// Retry is how long after a failed pop a waiting receive tries that broker again, unless Up comes
@@ -59,6 +59,9 @@ type Request struct {
 	Shards []brokerapi.ShardID
 	// Pop says what to lease. Arm, Epoch and Deadline are set by Polls.
 	Pop brokerapi.PopRequest
+	// Own says that what is ready for the group need not be so for this client: brokers tell of each client
+	// of a lite group apart.
+	Own bool
 	// Deadline is when the receive is answered with nothing.
 	Deadline time.Time
 }

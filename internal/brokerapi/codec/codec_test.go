@@ -210,7 +210,7 @@ func TestRepliesSurvive(t *testing.T) {
 		ready := make([]brokerapi.Ready, rapid.IntRange(1, 40).Draw(t, "ready"))
 		var event []byte
 		for i := range ready {
-			ready[i] = brokerapi.Ready{Topic: 1 + drawTopic(t)>>1, Group: drawGroup(t), Count: rapid.IntRange(1, 1<<62-1).Draw(t, "count")}
+			ready[i] = brokerapi.Ready{Topic: 1 + drawTopic(t)>>1, Group: drawGroup(t), Count: rapid.IntRange(1, 1<<62-1).Draw(t, "count"), Client: rapid.Uint64().Draw(t, "client")}
 			before := len(event)
 			event = AppendReady(event, ready[i])
 			require.LessOrEqual(t, len(event)-before, ReadyMax)

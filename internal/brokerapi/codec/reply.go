@@ -276,7 +276,7 @@ func DecodeTopicQueues(b []byte) ([]brokerapi.TopicQueue, error) {
 }
 
 // ReadyMax is the most that one Ready takes in an event, in bytes.
-const ReadyMax = 5 + 5 + 10
+const ReadyMax = 5 + 5 + 10 + 10
 
 // NoticeMax is the most that a Notice takes in an event, in bytes.
 const NoticeMax = 3
@@ -296,6 +296,7 @@ func AppendReady(dst []byte, r brokerapi.Ready) []byte {
 	e.uint(uint64(r.Topic))
 	e.uint(uint64(r.Group))
 	e.uint(uint64(max(r.Count, 1)))
+	e.uint(r.Client)
 	return e.meta
 }
 
@@ -315,6 +316,7 @@ func DecodeReady(b []byte) (all []brokerapi.Ready, notice brokerapi.Notice, err 
 			notice |= brokerapi.Notice(r.Count & noticeKnown)
 			continue
 		}
+		r.Client = d.uint()
 		all = append(all, r)
 	}
 	return all, notice, d.end("event")

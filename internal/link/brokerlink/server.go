@@ -25,19 +25,21 @@ type Server struct {
 
 	mu    sync.Mutex
 	l     *link.Server
-	order []topicGroup // of ready
-	ready map[topicGroup]int
+	order []concern // of ready
+	ready map[concern]int
 	has   brokerapi.Notice
 }
 
-type topicGroup struct {
-	topic brokerapi.TopicID
-	group brokerapi.GroupID
+// concern is whom a Ready event is for.
+type concern struct {
+	topic  brokerapi.TopicID
+	group  brokerapi.GroupID
+	client uint64
 }
 
 // NewServer attaches to a broker for the proxy of that name and serves it over t.
 func NewServer(t link.Transport, c brokerapi.Connector, proxy string, o link.Options) (*Server, error) {
-	s := &Server{waiters: make(chan struct{}, waitersMax), gone: make(chan struct{}), ready: map[topicGroup]int{}}
+	s := &Server{waiters: make(chan struct{}, waitersMax), gone: make(chan struct{}), ready: map[concern]int{}}
 	b, err := c.Attach(proxy, brokerapi.Events{Ready: s.notify, Notice: s.notice, Down: func(error) { s.link().Close() }})
 	if err != nil {
 		return nil, err
@@ -83,7 +85,7 @@ func (s *Server) Wait() { <-s.gone }
 func (s *Server) notify(ready []brokerapi.Ready) {
 	s.mu.Lock()
 	for _, r := range ready {
-		k := topicGroup{r.Topic, r.Group}
+		k := concern{r.Topic, r.Group, r.Client}
 		if _, waits := s.ready[k]; !waits {
 			s.order = append(s.order, k)
 		}
@@ -119,7 +121,7 @@ func (s *Server) Events(dst []byte, limit int) ([]byte, bool) {
 			break
 		}
 		before := len(dst)
-		dst = codec.AppendReady(dst, brokerapi.Ready{Topic: k.topic, Group: k.group, Count: s.ready[k]})
+		dst = codec.AppendReady(dst, brokerapi.Ready{Topic: k.topic, Group: k.group, Client: k.client, Count: s.ready[k]})
 		limit -= len(dst) - before
 		delete(s.ready, k)
 		n++

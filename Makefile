@@ -38,6 +38,10 @@ race: ## run the tests with the race detector, in random order (needs a C compil
 	CGO_ENABLED=0 go test -count=1 ./internal/archtest
 	CGO_ENABLED=1 go test -race -shuffle=on $$(go list ./... | grep -Ev '/internal/($(PROCESS_TESTS))$$')
 
+.PHONY: mutate
+mutate: ## switch rules off, one at a time: the tests must catch each
+	@go run ./hack/mutate
+
 .PHONY: check
 check: gen-check lint race test conformance interop ## all that CI runs
 

@@ -20,6 +20,14 @@ var arrows = []arrow{
 		why: "it runs a whole cluster in one process",
 	},
 	{
+		from: "internal/model", to: []string{"internal/brokerapi"}, solo: true,
+		why: "the model of the broker shares nothing with what it judges",
+	},
+	{
+		from: "hack", to: nil,
+		why: "tools of the build know nothing of ours",
+	},
+	{
 		from: "internal", to: []string{"api"},
 		why: "the tiers share internal, so it must know none of them",
 	},

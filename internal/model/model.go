@@ -63,7 +63,7 @@ type Group struct {
 	Ordered     bool
 	MaxAttempts int
 	Match       func(*Message) bool
-	Dead        brokerapi.TopicID // 0: what dies is only counted
+	Dead        brokerapi.TopicID // where dead letters go, 0 while there is no such topic
 }
 
 // session is a client from its first lease until its end.
@@ -145,6 +145,17 @@ func (m *Model) Define(t *Topic, g *Group) {
 	}
 }
 
+// Group returns a group.
+func (m *Model) Group(id brokerapi.GroupID) *Group { return m.groups[id] }
+
+// Seen is the offset behind what was observed of a queue.
+func (m *Model) Seen(t brokerapi.TopicID, q brokerapi.QueueID) brokerapi.QueueOffset {
+	if top := m.topics[t]; int(q) < len(top.Seen) {
+		return top.Seen[q]
+	}
+	return 0
+}
+
 // DropTopic forgets a topic with all that was in it.
 func (m *Model) DropTopic(id brokerapi.TopicID) {
 	delete(m.topics, id)
@@ -195,9 +206,7 @@ func (m *Model) kill() {
 				continue
 			}
 			l.done = true
-			if g.Dead != 0 {
-				m.Deaths = append(m.Deaths, Death{Group: k.group, Of: x})
-			}
+			m.Deaths = append(m.Deaths, Death{Group: k.group, Of: x})
 		}
 	}
 }

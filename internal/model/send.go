@@ -100,7 +100,7 @@ func (m *Model) Observed(t brokerapi.TopicID, d *brokerapi.Delivery, id string) 
 		return err
 	}
 	for _, x := range m.messages {
-		if x.Topic != t || x.ID != id || x.Offset >= 0 {
+		if x.Topic != t || x.ID != id || x.Body != string(d.Body) || x.Offset >= 0 {
 			continue
 		}
 		switch {

@@ -48,6 +48,10 @@ var arrows = []arrow{
 		why: "the table of lite topics is a pure function of records",
 	},
 	{
+		from: "broker/txn", to: []string{"store/record", "internal/mqerr"}, solo: true,
+		why: "the transaction table is a pure function of records and given times",
+	},
+	{
 		from: "controller/state", to: []string{"internal/mqerr"}, solo: true,
 		why: "the state machine is a pure function of commands, so that every replica computes the same",
 	},
@@ -155,6 +159,7 @@ func (e edge) allowed(pkg string) bool {
 var pure = map[string]string{
 	"broker/pop":       "replaying the log must give the same in-flight table",
 	"broker/lite":      "replaying the log must give the same lite topics",
+	"broker/txn":       "replaying the log must give the same transaction table",
 	"controller/state": "every controller must compute the same state",
 	"store/record":     "a record is bytes and nothing else",
 }

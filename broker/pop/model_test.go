@@ -92,6 +92,16 @@ func (q *modelQueue) offsets() []int64 {
 	return all
 }
 
+func (q *modelQueue) undoneFrom(off int64) int64 {
+	n := int64(0)
+	for at := range q.undone {
+		if at >= off {
+			n++
+		}
+	}
+	return n
+}
+
 func (m *model) plan(k Key, end int64, limit int, match func(record.QueueOffset) Verdict) []record.PopItem {
 	q := m.queues[k]
 	var items []record.PopItem

@@ -76,6 +76,18 @@ type page struct {
 
 func (p *page) first() int64 { return p.no << 6 }
 
+// atLeast counts the un-done offsets at or above off.
+func (p *page) atLeast(off int64) int64 {
+	set := p.live
+	switch at := off - p.first(); {
+	case at >= 64:
+		return 0
+	case at > 0:
+		set &= ^uint64(0) << at
+	}
+	return int64(bits.OnesCount64(set))
+}
+
 func lowest(set uint64) int { return bits.TrailingZeros64(set) }
 
 // queue is the state of one queue for one group. Its un-done messages are in a tree of pages.

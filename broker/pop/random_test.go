@@ -47,7 +47,7 @@ func TestRandom(t *testing.T) {
 	}
 	t.Logf("operations: %v", count)
 	if *seedFlag == 0 {
-		for _, op := range []string{"lease", "again", "ack", "change", "skip", "session end", "advance", "restart", "misfit", "drop"} {
+		for _, op := range []string{"lease", "again", "ack", "change", "skip", "session end", "advance", "restart", "misfit", "drop", "reset"} {
 			if count[op] < *seedsFlag {
 				t.Errorf("only %d times %q", count[op], op)
 			}
@@ -130,8 +130,11 @@ func (r *run) step() string {
 	case n < 96:
 		r.misfit()
 		return "misfit"
-	case n < 98:
+	case n < 97:
 		return r.drop()
+	case n < 98:
+		r.reset()
+		return "reset"
 	default:
 		r.restart()
 		return "restart"
@@ -408,6 +411,20 @@ func (r *run) drop() string {
 	}
 	r.model.sweep()
 	return "drop"
+}
+
+// reset moves a group in a queue. Acks must not change places with that.
+func (r *run) reset() {
+	r.flush()
+	k := r.key()
+	off := r.rng.Int64N(r.end[k] + 2)
+	q := r.model.queue(k, off)
+	if left, want := r.table.Undone(k, record.QueueOffset(off)), q.undoneFrom(off); left != want {
+		r.t.Errorf("%d un-done at or above %d of %v, want %d", left, off, k, want)
+	}
+	q.next, q.undone = off, map[int64]*modelMessage{}
+	r.model.sweep()
+	r.apply(func(t *Table) error { return t.ApplyReset(k, record.QueueOffset(off)) })
 }
 
 // restart goes on with the state as decoded, or as rebuilt from the log.

@@ -12,7 +12,7 @@ var errClosed = mqerr.New(mqerr.Draining, "the broker is stopping: nothing was w
 // shutDown refuses what still waits, makes the log durable, answers what waited for that, and saves
 // the views. It runs once on the writer, as its last turn.
 func (w *writer) shutDown() {
-	for _, o := range slices.Concat(w.backlog, w.later, w.e.inbox.shut(errClosed)) {
+	for _, o := range slices.Concat(w.backlog, w.later, w.pulls.all(), w.e.inbox.shut(errClosed)) {
 		o.finish(w, errClosed)
 	}
 	w.backlog, w.later = nil, nil

@@ -26,7 +26,7 @@ func (o *popOp) finish(w *writer, err error) {
 		return
 	}
 	e := w.e
-	if o.atHand(w) {
+	if w.atHand(o.got) {
 		o.deliver(e)
 		return
 	}
@@ -49,11 +49,11 @@ const (
 
 // atHand tells whether the writer may read the messages itself. It is mapped memory: where that is not
 // in the page cache, the writer would stand still and everybody with it.
-func (o *popOp) atHand(w *writer) bool {
+func (w *writer) atHand(got []leased) bool {
 	from := max(w.began, w.e.log.Written()-lately)
 	size := 0
-	for i := range o.got {
-		l := &o.got[i]
+	for i := range got {
+		l := &got[i]
 		size += int(l.size)
 		if l.pos < from || size > atHandBytes || !w.e.log.Hot(l.pos) {
 			return false

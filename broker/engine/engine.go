@@ -56,6 +56,8 @@ type Options struct {
 	// ScanEntries bounds how many queue entries a filter may let pass in one go before other
 	// requests get their turn. Default 4096.
 	ScanEntries int
+	// PullsWaiting bounds the pulls that wait for a message; more are refused as Exhausted. Default 16,384.
+	PullsWaiting int
 	// ColdReads bounds the goroutines that read messages which are not mapped. Default 4.
 	ColdReads int
 	// NoSpace reports that the next file of the log cannot be made: sends are refused while what is
@@ -100,6 +102,7 @@ func (o Options) withDefaults() Options {
 	set(&o.PendingBytes, 256<<20)
 	set(&o.TurnBytes, 4<<20)
 	set(&o.ScanEntries, 4096)
+	set(&o.PullsWaiting, 16384)
 	set(&o.ColdReads, 4)
 	set(&o.SpaceReserve, 8<<20)
 	if o.NoSpace == nil {

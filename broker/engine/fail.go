@@ -26,14 +26,14 @@ func (w *writer) fail(cause error, ran []op) {
 	gone := mqerr.New(mqerr.Unavailable, "the broker's log has failed, the broker is stopping: %w", cause)
 	waiting := w.e.inbox.shut(gone)
 	for _, o := range ran {
-		if o != nil {
+		if o != nil && !o.waits().parked {
 			o.finish(w, unknown)
 		}
 	}
 	for _, o := range w.synced {
 		o.finish(w, unknown)
 	}
-	for _, o := range slices.Concat(w.backlog, w.later, waiting) {
+	for _, o := range slices.Concat(w.backlog, w.later, w.pulls.all(), waiting) {
 		o.finish(w, gone)
 	}
 	w.synced, w.backlog, w.later = nil, nil, nil

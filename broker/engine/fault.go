@@ -19,7 +19,7 @@ func (w *writer) hasSpace(reserve int64, need int) bool {
 	if !w.e.o.NoSpace() {
 		return true
 	}
-	used := w.batch.Size() + ackBytes*len(w.acks.list)
+	used := w.batch.Size() + ackBytes*len(w.acks.list) + offsetBytes*len(w.offsets.list)
 	return w.e.log.Room()-int64(used+need) >= reserve
 }
 

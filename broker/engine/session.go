@@ -104,6 +104,7 @@ func (s *session) Close() error {
 	s.e.submitOwn(&callOp{done: func(err error) { done <- err }, do: func(w *writer) {
 		s.closed = true
 		delete(w.ready.sessions, s)
+		w.pulls.leave(s)
 		for _, t := range w.topics.byID {
 			for _, u := range t.subs {
 				if _, is := u.armed[s]; is {

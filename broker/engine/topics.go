@@ -85,6 +85,9 @@ func (t *topics) drop(id record.TopicID) {
 		for _, u := range s.subs {
 			t.w.ready.disarm(u)
 		}
+		for q := range s.queues {
+			t.w.pulls.wake(id, record.QueueID(q))
+		}
 		delete(t.byID, id)
 		t.disown(id, s)
 	}
@@ -109,6 +112,7 @@ func (t *topics) publish() {
 		if h.off > q.visible {
 			q.visible = h.off
 			t.w.ready.topic(h.topic)
+			t.w.pulls.wake(h.topic.def.ID, h.queue)
 		}
 	}
 	clear(t.hidden[len(keep):])

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/perigee-mq/perigee/broker/group"
+	"github.com/perigee-mq/perigee/broker/offset"
 	"github.com/perigee-mq/perigee/broker/pop"
 	"github.com/perigee-mq/perigee/broker/topic"
 	"github.com/perigee-mq/perigee/internal/mqerr"
@@ -22,6 +23,7 @@ type views struct {
 	topics *topic.Table
 	groups *group.Table
 	pop    *pop.Table
+	pulled *offset.Table // where pull consumers stand
 	epoch  record.Epoch
 	stamp  int64      // newest store time, ms
 	saved  record.Pos // what recovery began with: a checkpoint's position, or the log's first
@@ -37,6 +39,7 @@ func (v *views) init(o Options) {
 func (v *views) reset() {
 	v.topics, v.groups = topic.New(), group.New()
 	v.pop = pop.New(pop.Options{Hold: v.hold})
+	v.pulled = offset.New()
 	v.epoch, v.stamp = 0, 0
 }
 
@@ -131,6 +134,12 @@ func (v *views) apply(r record.Record) error {
 			return err
 		}
 		return v.applyMeta(r.Pos, &m)
+	case record.TypeOffset:
+		o, err := record.DecodeOffsets(r.Body)
+		if err != nil {
+			return err
+		}
+		return v.applyOffsets(&o)
 	case record.TypeEpoch:
 		s, err := record.DecodeEpochStart(r.Body)
 		if err != nil {
@@ -161,11 +170,13 @@ func (v *views) applyMeta(pos record.Pos, m *record.Meta) error {
 		if m.Deleted {
 			v.queues.Drop(record.TopicID(m.ID))
 			v.pop.DropTopic(record.TopicID(m.ID))
+			v.pulled.DropTopic(record.TopicID(m.ID))
 		}
 		return v.topics.Apply(m)
 	case record.MetaGroup:
 		if m.Deleted {
 			v.pop.DropGroup(record.GroupID(m.ID))
+			v.pulled.DropGroup(record.GroupID(m.ID))
 		}
 		return v.groups.Apply(pos, m)
 	}
@@ -178,6 +189,7 @@ const (
 	sectionTopics = "topics"
 	sectionGroups = "groups"
 	sectionPop    = "pop"
+	sectionPulled = "offsets"
 	sectionQueues = "queues"
 )
 
@@ -200,6 +212,7 @@ func (v *views) encode() ([]checkpoint.Section, error) {
 		{Name: sectionTopics, Data: topics},
 		{Name: sectionGroups, Data: groups},
 		{Name: sectionPop, Data: v.pop.Encode(nil)},
+		{Name: sectionPulled, Data: v.pulled.Encode(nil)},
 		{Name: sectionQueues, Data: queues},
 	}, nil
 }
@@ -220,6 +233,7 @@ func (v *views) decode(c *checkpoint.Checkpoint) error {
 		{sectionTopics, v.topics.Decode},
 		{sectionGroups, v.groups.Decode},
 		{sectionPop, v.pop.Decode},
+		{sectionPulled, v.pulled.Decode},
 		{sectionQueues, v.queues.Decode},
 	} {
 		data, err := c.Section(s.name)

@@ -15,6 +15,8 @@ type waiter struct {
 	sync bool
 	// again puts the request back for another turn instead of answering it.
 	again bool
+	// parked says that the request waits somewhere else, and counts nowhere until it comes back.
+	parked bool
 	// held is what the request counts in the inbox until it is answered, 0 for one of the engine's own.
 	held int64
 }
@@ -38,6 +40,8 @@ type writer struct {
 	stamp   int64     // store time of this turn, ms; never goes back
 	off     answered  // since the inbox was told
 	acks    acks
+	offsets offsets
+	pulls   pulls
 	found   found // memory of the last scan
 	topics  topics
 	wanted  wanted
@@ -56,6 +60,7 @@ func (w *writer) init(e *Engine) {
 	w.views.init(e.o)
 	w.wanted = wanted{}
 	w.topics.init(w)
+	w.pulls.init(w)
 	w.ready.init()
 	w.live.init()
 }
@@ -129,8 +134,8 @@ func (w *writer) arm(timer *time.Timer) {
 	timer.Reset(time.Duration(max(at-w.e.clock.Lease(), 0)) * time.Millisecond)
 }
 
-// nextEvent is the earliest of: a lease that ends while somebody waits for it, a session that ends, a
-// checkpoint that is due. On the lease clock, ms.
+// nextEvent is the earliest of: a lease that ends while somebody waits for it, a pull that has waited long
+// enough, a session that ends, a checkpoint that is due. On the lease clock, ms.
 func (w *writer) nextEvent() (int64, bool) {
 	at, ok := int64(0), false
 	earlier := func(t int64, is bool) {
@@ -141,6 +146,7 @@ func (w *writer) nextEvent() (int64, bool) {
 	if w.ready.armed > 0 {
 		earlier(w.views.pop.NextDue())
 	}
+	earlier(w.pulls.next())
 	earlier(w.live.next())
 	earlier(w.nextSave())
 	return at, ok
@@ -153,6 +159,7 @@ func (w *writer) turn() {
 	w.batch.Reset()
 	w.endSessions()
 	w.views.pop.Advance(w.lease, w.due)
+	w.pulls.expire()
 	if len(w.backlog) == 0 {
 		w.backlog = append(w.e.inbox.take(w.spare), w.later...)
 		w.spare = w.backlog[:0]
@@ -161,6 +168,7 @@ func (w *writer) turn() {
 	}
 	ran := w.runSome()
 	w.flushAcks()
+	w.flushOffsets()
 	if w.bug != nil {
 		w.fail(w.bug, ran)
 		return
@@ -223,6 +231,8 @@ func (w *writer) answer(ran []op) {
 		case s.again:
 			s.again = false
 			w.later = append(w.later, o)
+		case s.parked:
+			s.parked = false
 		case s.end > 0 && s.sync:
 			w.synced = append(w.synced, o)
 		default:

@@ -52,6 +52,10 @@ var arrows = []arrow{
 		why: "the transaction table is a pure function of records and given times",
 	},
 	{
+		from: "broker/timer", to: []string{"store/record", "internal/mqerr"}, solo: true,
+		why: "the table of timers is a pure function of records and given times",
+	},
+	{
 		from: "controller/state", to: []string{"internal/mqerr"}, solo: true,
 		why: "the state machine is a pure function of commands, so that every replica computes the same",
 	},
@@ -160,6 +164,7 @@ var pure = map[string]string{
 	"broker/pop":       "replaying the log must give the same in-flight table",
 	"broker/lite":      "replaying the log must give the same lite topics",
 	"broker/txn":       "replaying the log must give the same transaction table",
+	"broker/timer":     "replaying the log must give the same timers",
 	"controller/state": "every controller must compute the same state",
 	"store/record":     "a record is bytes and nothing else",
 }

@@ -7,6 +7,8 @@
 package checkpoint
 
 import (
+	"slices"
+
 	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/store/record"
 )
@@ -15,6 +17,17 @@ import (
 type Section struct {
 	Name string // 1..255 bytes, unique in a checkpoint
 	Data []byte
+	// More are further pieces of the data, behind Data: a view that is too large to be copied on the way
+	// into a file gives its memory in pieces. A section that was read has all of it in Data.
+	More [][]byte
+}
+
+// Bytes returns the data in one piece.
+func (s *Section) Bytes() []byte {
+	if len(s.More) == 0 {
+		return s.Data
+	}
+	return append(slices.Clip(s.Data), slices.Concat(s.More...)...)
 }
 
 // Checkpoint is the state of all views at Pos: the log from there on brings them up to date.
@@ -27,7 +40,7 @@ type Checkpoint struct {
 func (c *Checkpoint) Section(name string) ([]byte, error) {
 	for _, s := range c.Sections {
 		if s.Name == name {
-			return s.Data, nil
+			return s.Bytes(), nil
 		}
 	}
 	return nil, mqerr.New(mqerr.Corrupt, "checkpoint at %d has no section %q", c.Pos, name)

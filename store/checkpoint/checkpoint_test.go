@@ -233,3 +233,25 @@ func FuzzDecode(f *testing.F) {
 		require.Equal(t, b, c.Encode())
 	})
 }
+
+// TestPieces: a section in pieces is the same file as one in one piece.
+func TestPieces(t *testing.T) {
+	small := make([]byte, 5000)
+	for i := range small {
+		small[i] = byte(i)
+	}
+	large := bytes.Repeat(small, 100)
+	fs := newFS(t)
+	pieces := Checkpoint{Pos: 8, Sections: []Section{
+		{Name: "a", Data: []byte("one"), More: [][]byte{small, nil, large, small}}, {Name: "b", More: [][]byte{small}}, {Name: "c"},
+	}}
+	require.NoError(t, Save(fs, dir, pieces))
+	got, damaged, err := Load(fs, dir)
+	require.NoError(t, err)
+	require.Empty(t, damaged)
+	for i, s := range pieces.Sections {
+		require.Equal(t, string(s.Bytes()), string(got.Sections[i].Data))
+	}
+	whole := Checkpoint{Pos: 8, Sections: got.Sections}
+	require.Equal(t, pieces.Encode(), whole.Encode())
+}

@@ -77,16 +77,53 @@ func (c *Checkpoint) write(f vfs.FS, path string) error {
 	if err != nil {
 		return err
 	}
-	off := int64(0)
-	err = c.pieces(func(b []byte) error {
-		_, err := file.WriteAt(b, off)
-		off += int64(len(b))
-		return err
-	})
+	w := writer{file: file}
+	err = c.pieces(w.put)
+	if err == nil {
+		err = w.flush()
+	}
 	if err == nil {
 		err = file.Sync()
 	}
 	return errors.Join(err, file.Close())
+}
+
+// gather is how many bytes of small pieces are written at a time.
+const gather = 256 << 10
+
+// writer appends pieces to a file, small ones together.
+type writer struct {
+	file vfs.File
+	off  int64
+	buf  []byte
+}
+
+func (w *writer) put(b []byte) error {
+	if len(w.buf)+len(b) > gather {
+		if err := w.flush(); err != nil {
+			return err
+		}
+	}
+	if len(b) > gather {
+		return w.write(b)
+	}
+	w.buf = append(w.buf, b...)
+	return nil
+}
+
+func (w *writer) flush() error {
+	err := w.write(w.buf)
+	w.buf = w.buf[:0]
+	return err
+}
+
+func (w *writer) write(b []byte) error {
+	if len(b) == 0 {
+		return nil
+	}
+	_, err := w.file.WriteAt(b, w.off)
+	w.off += int64(len(b))
+	return err
 }
 
 // removeOld keeps the checkpoint at newest and the one before it, and nothing that a crash left behind.

@@ -46,8 +46,12 @@ func (s *Section) head() []byte {
 	b := make([]byte, 0, sectionBytes+len(s.Name))
 	b = append(b, byte(len(s.Name)))
 	b = append(b, s.Name...)
-	b = binary.LittleEndian.AppendUint64(b, uint64(len(s.Data)))
-	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(s.Data, castagnoli))
+	size, sum := len(s.Data), crc32.Checksum(s.Data, castagnoli)
+	for _, p := range s.More {
+		size, sum = size+len(p), crc32.Update(sum, castagnoli, p)
+	}
+	b = binary.LittleEndian.AppendUint64(b, uint64(size))
+	return binary.LittleEndian.AppendUint32(b, sum)
 }
 
 func (c *Checkpoint) validate() error {
@@ -80,6 +84,11 @@ func (c *Checkpoint) pieces(put func([]byte) error) error {
 		}
 		if err := next(c.Sections[i].Data); err != nil {
 			return err
+		}
+		for _, p := range c.Sections[i].More {
+			if err := next(p); err != nil {
+				return err
+			}
 		}
 	}
 	return put(binary.LittleEndian.AppendUint32(nil, sum))

@@ -135,13 +135,29 @@ func (s *source) refs() (refs []Pos) {
 // Recall is the body of a TypeRecall record: delayed messages of a topic will never be delivered.
 type Recall struct {
 	Topic TopicID
-	Refs  []Pos // records of the messages
+	Items []Recalled
 }
 
-// put says the layout of a Recall: uvarint topic, then positions as in TxnEnd.
+// Recalled is one message of a Recall. Its time is there so that it is found among those that wait.
+type Recalled struct {
+	Ref       Pos   // of the message's record
+	DeliverAt int64 // of the message, ms since 1970
+}
+
+// put says the layout of a Recall:
+//
+//	uvarint topic, uvarint number of items, each:
+//	  varint position of the message less that of the item before (0 at first)
+//	  uvarint not before, ms since 1970
 func (r *Recall) put(s *sink) {
 	s.uvarint(uint64(r.Topic))
-	s.refs(r.Refs)
+	s.count(len(r.Items))
+	ref := Pos(0)
+	for _, i := range r.Items {
+		s.varint(int64(i.Ref - ref))
+		s.num(i.DeliverAt)
+		ref = i.Ref
+	}
 }
 
 // RecallSize is the length of r as a body.
@@ -161,6 +177,14 @@ func PutRecall(dst []byte, r *Recall) {
 // DecodeRecall reads the body of a TypeRecall record.
 func DecodeRecall(body []byte) (r Recall, err error) {
 	s := source{b: body}
-	r.Topic, r.Refs = TopicID(s.id32()), s.refs()
+	r.Topic = TopicID(s.id32())
+	ref := int64(0)
+	for range s.count(2) {
+		if ref += s.varint(); ref < 0 {
+			s.fail()
+			break
+		}
+		r.Items = append(r.Items, Recalled{Ref: Pos(ref), DeliverAt: s.num(math.MaxInt64)})
+	}
 	return r, s.end(TypeRecall)
 }

@@ -63,8 +63,8 @@ var kinds = []kind{
 			return record.TxnChecked{Half: drawPos(t), Checks: draw[uint32](t), Next: drawTime(t)}
 		})}
 	}, record.TxnCheckSize, record.PutTxnCheck, record.DecodeTxnCheck),
-	kindOf(record.TypeRecall, record.Recall{Topic: 7, Refs: []record.Pos{8, 4096}}, func(t *rapid.T) record.Recall {
-		return record.Recall{Topic: draw[record.TopicID](t), Refs: list(t, drawPos)}
+	kindOf(record.TypeRecall, record.Recall{Topic: 7, Items: []record.Recalled{{Ref: 8, DeliverAt: 1_700_000_000_000}, {Ref: 4096, DeliverAt: 9}}}, func(t *rapid.T) record.Recall {
+		return record.Recall{Topic: draw[record.TopicID](t), Items: list(t, func(t *rapid.T) record.Recalled { return record.Recalled{Ref: drawPos(t), DeliverAt: drawTime(t)} })}
 	}, record.RecallSize, record.PutRecall, record.DecodeRecall),
 	kindOf(record.TypeDead, record.Dead{
 		Topic: 7, Group: 300, Queue: 1, Offset: 77, Reason: record.DeadMaxAttempts, Attempts: 16,

@@ -1,4 +1,4 @@
-// Package store is one broker's directory: its log, its consume queues, the checkpoints of its views,
+// Package store is one broker's directory: its log, its consume queues, its index, the checkpoints of its views,
 // and the small files that say whose it is. The type Store wires them and holds no rules.
 // docs/format/directory.md draws the directory.
 package store
@@ -16,6 +16,7 @@ import (
 	"github.com/perigee-mq/perigee/internal/vfs"
 	"github.com/perigee-mq/perigee/store/checkpoint"
 	"github.com/perigee-mq/perigee/store/commitlog"
+	"github.com/perigee-mq/perigee/store/index"
 	"github.com/perigee-mq/perigee/store/queue"
 	"github.com/perigee-mq/perigee/store/record"
 )
@@ -30,6 +31,8 @@ type Options struct {
 	SegmentBytes int64
 	// QueueFileBytes is the size of one file of the consume queues. Default 16 MiB.
 	QueueFileBytes int64
+	// IndexRunEntries is how many entries of the index make one file. Default 65,536.
+	IndexRunEntries int
 	// Log receives what an operator acts on. Default: discard.
 	Log *slog.Logger
 	// LogEvents are the commit log's events.
@@ -44,6 +47,7 @@ const (
 	cleanName     = "clean.json"
 	LogDir        = "log"
 	QueueDir      = "queue"
+	IndexDir      = "index"
 	CheckpointDir = "checkpoint"
 )
 
@@ -53,6 +57,7 @@ type Store struct {
 	lock       io.Closer
 	log        *commitlog.Log
 	queues     *queue.Store
+	index      *index.Store
 	checkpoint *checkpoint.Checkpoint
 	identity   Identity
 	promise    promise
@@ -107,6 +112,9 @@ func (s *Store) open() (err error) {
 	if s.queues, err = queue.Open(queue.Options{FS: s.o.FS, Dir: s.path(QueueDir), FileBytes: s.o.QueueFileBytes, Log: s.o.Log}); err != nil {
 		return err
 	}
+	if s.index, err = index.Open(index.Options{FS: s.o.FS, Dir: s.path(IndexDir), RunEntries: s.o.IndexRunEntries, Log: s.o.Log}); err != nil {
+		return err
+	}
 	if err := s.loadCheckpoint(); err != nil {
 		return err
 	}
@@ -139,6 +147,9 @@ func (s *Store) Log() *commitlog.Log { return s.log }
 // Queues are the consume queues.
 func (s *Store) Queues() *queue.Store { return s.queues }
 
+// Index finds messages by key and id.
+func (s *Store) Index() *index.Store { return s.index }
+
 // Checkpoint is the newest whole checkpoint as of Open, nil if there is none.
 func (s *Store) Checkpoint() *checkpoint.Checkpoint { return s.checkpoint }
 
@@ -165,7 +176,7 @@ func (s *Store) SaveCheckpoint(pos record.Pos, sections []checkpoint.Section) er
 	return s.queues.Saved()
 }
 
-// Forget gives up every checkpoint and empties the queues, for a rebuild of all views from the log. The
+// Forget gives up every checkpoint and empties queues and index, for a rebuild of all views from the log. The
 // newest checkpoint is kept under another name for people to look at.
 func (s *Store) Forget() error {
 	s.saving.Lock()
@@ -175,6 +186,7 @@ func (s *Store) Forget() error {
 	}
 	s.checkpoint = nil
 	s.queues.Reset()
+	s.index.Reset()
 	return nil
 }
 

@@ -7,7 +7,7 @@
 // the writer answers the rest. So positions, offsets and leases need no lock, and one write and one
 // fdatasync serve all requests that arrived meanwhile (group commit without a timer).
 //
-// The engine has two goroutines while it runs (writer, syncer), one more while a checkpoint is
+// The engine has three goroutines while it runs (writer, syncer, indexer), one more while a checkpoint is
 // saved, and at most Options.ColdReads that read messages which are not mapped.
 package engine
 
@@ -60,6 +60,8 @@ type Options struct {
 	PullsWaiting int
 	// ColdReads bounds the goroutines that read messages which are not mapped. Default 4.
 	ColdReads int
+	// IndexRate bounds how much of the log is read per second to rebuild files of the index. Default 64 MiB.
+	IndexRate int64
 	// NoSpace reports that the next file of the log cannot be made: sends are refused while what is
 	// left in the files that are there is for consumers. Default: never.
 	NoSpace func() bool
@@ -104,6 +106,7 @@ func (o Options) withDefaults() Options {
 	set(&o.ScanEntries, 4096)
 	set(&o.PullsWaiting, 16384)
 	set(&o.ColdReads, 4)
+	set(&o.IndexRate, 64<<20)
 	set(&o.SpaceReserve, 8<<20)
 	if o.NoSpace == nil {
 		o.NoSpace = func() bool { return false }
@@ -134,11 +137,12 @@ type Engine struct {
 	cold  chan struct{} // a token for each goroutine that reads cold messages
 	reads sync.WaitGroup
 
-	inbox  inbox
-	syncer syncer
-	done   chan struct{} // closed when the writer has ended
-	saves  sync.WaitGroup
-	counts Counts
+	inbox   inbox
+	syncer  syncer
+	indexer indexer
+	done    chan struct{} // closed when the writer has ended
+	saves   sync.WaitGroup
+	counts  Counts
 
 	started atomic.Bool
 	closing sync.Once
@@ -163,6 +167,7 @@ func Open(o Options) (*Engine, error) {
 	e.o.ScanEntries = min(o.ScanEntries, scanMax)
 	e.inbox.init(o.PendingRequests, o.PendingBytes)
 	e.syncer.init(e.log, e.inbox.wake, o.FlushInterval)
+	e.indexer.init(e)
 	e.writer.init(e)
 	if err := e.views.recover(o); err != nil {
 		return nil, err
@@ -186,6 +191,7 @@ func (e *Engine) Start(id Identity) error {
 	e.started.Store(true)
 	e.inbox.open()
 	go e.syncer.run()
+	go e.indexer.run()
 	go e.write()
 	return nil
 }
@@ -210,6 +216,7 @@ func (e *Engine) stop() {
 	<-closed
 	<-e.done
 	e.syncer.stop()
+	e.indexer.stop(true)
 	e.saves.Wait()
 	e.reads.Wait()
 }

@@ -24,6 +24,7 @@ type views struct {
 	groups *group.Table
 	pop    *pop.Table
 	pulled *offset.Table // where pull consumers stand
+	index  indexed
 	epoch  record.Epoch
 	stamp  int64      // newest store time, ms
 	saved  record.Pos // what recovery began with: a checkpoint's position, or the log's first
@@ -32,6 +33,7 @@ type views struct {
 func (v *views) init(o Options) {
 	v.store = o.Store
 	v.queues = o.Store.Queues()
+	v.index.Store = o.Store.Index()
 	v.reset()
 }
 
@@ -75,6 +77,7 @@ func (v *views) recover(o Options) error {
 	n := int64(0)
 	r, err := v.store.Log().Recover(from, func(rec record.Record) error {
 		n++
+		v.index.settle()
 		return v.apply(rec)
 	})
 	if err != nil {
@@ -159,6 +162,7 @@ func (v *views) applyMsg(pos record.Pos, size uint32, at int64, m *record.Msg) e
 	if v.topics.Get(m.Topic) == nil {
 		return mqerr.New(mqerr.Corrupt, "the message at %d is of topic %d, which does not exist there", pos, m.Topic)
 	}
+	v.index.add(pos, at, m)
 	return v.queues.Append(queue.Key{Topic: m.Topic, Queue: m.Queue}, m.Offset,
 		queue.Entry{Pos: pos, Size: size, Time: at, TagHash: m.TagHash, GroupHash: m.GroupHash})
 }
@@ -214,6 +218,7 @@ func (v *views) encode() ([]checkpoint.Section, error) {
 		{Name: sectionPop, Data: v.pop.Encode(nil)},
 		{Name: sectionPulled, Data: v.pulled.Encode(nil)},
 		{Name: sectionQueues, Data: queues},
+		{Name: sectionIndex, Data: v.index.encode()},
 	}, nil
 }
 
@@ -235,6 +240,7 @@ func (v *views) decode(c *checkpoint.Checkpoint) error {
 		{sectionPop, v.pop.Decode},
 		{sectionPulled, v.pulled.Decode},
 		{sectionQueues, v.queues.Decode},
+		{sectionIndex, v.index.Decode},
 	} {
 		data, err := c.Section(s.name)
 		if err != nil {

@@ -1,0 +1,163 @@
+package index
+
+import (
+	"errors"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"slices"
+
+	"github.com/perigee-mq/perigee/internal/vfs"
+	"github.com/perigee-mq/perigee/store/record"
+)
+
+// Reader calls fn with the records of the log from a record's position on until fn returns an error, which
+// it returns.
+type Reader func(from record.Pos, fn func(record.Record) error) error
+
+// Work does the next piece of work: writes the file of a run, or rebuilds one from the log, or removes files
+// that no run has. It tells whether there is more. An error is of the disk or of read: try again after a
+// pause. It is called by one goroutine at a time.
+func (s *Store) Work(read Reader) (more bool, err error) {
+	s.mu.RLock()
+	r := s.nextLocked()
+	s.mu.RUnlock()
+	if r == nil {
+		return false, s.clean()
+	}
+	var b []byte
+	switch {
+	case s.has(r):
+		s.took(r, &run{span: r.span, state: stored}, &s.counts.Adopted)
+		return true, nil
+	case r.state == pending:
+		b = encodeFile(&r.span, slices.Clone(r.entries))
+	default:
+		var whole bool
+		if b, whole, err = r.rebuild(read); err != nil {
+			return true, err
+		}
+		if !whole {
+			s.o.Log.Error("part of the index is lost: the log does not have its messages any more", slog.Int64("from", int64(r.first)), slog.Int64("to", int64(r.last)))
+			s.took(r, &run{span: r.span, state: lost}, nil)
+			return true, nil
+		}
+	}
+	if err := vfs.ReplaceFile(s.o.FS, s.path(fileName(r.first)), b); err != nil {
+		s.mu.Lock()
+		s.counts.Failures++
+		s.mu.Unlock()
+		return true, err
+	}
+	s.took(r, &run{span: r.span, state: stored}, &s.counts.Written)
+	if r.state == missing {
+		s.mu.Lock()
+		s.counts.Rebuilt++
+		s.mu.Unlock()
+	}
+	return true, nil
+}
+
+// nextLocked is the run to work on: the oldest pending one, else the newest missing one, which is the
+// likeliest to be asked for.
+func (s *Store) nextLocked() *run {
+	if s.pending > 0 {
+		for _, r := range s.runs {
+			if r.state == pending {
+				return r
+			}
+		}
+	}
+	for _, r := range slices.Backward(s.runs) {
+		if r.state == missing {
+			return r
+		}
+	}
+	return nil
+}
+
+// has tells whether the file of a run was left by a former process.
+func (s *Store) has(r *run) bool {
+	name := fileName(r.first)
+	s.mu.Lock()
+	there := s.files[name]
+	delete(s.files, name)
+	s.mu.Unlock()
+	if !there {
+		return false
+	}
+	return r.whole(s.o.FS, s.path(name)) == nil
+}
+
+// whole checks every byte of a run's file.
+func (s *span) whole(f vfs.FS, path string) error {
+	b, err := vfs.ReadFile(f, path)
+	if err != nil {
+		return err
+	}
+	return s.check(b)
+}
+
+// took puts a run in the place of the one that was worked on and counts it. It may be gone by now.
+func (s *Store) took(old, with *run, count *int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.replaceLocked(old, with)
+	if count != nil {
+		*count++
+	}
+}
+
+var errEnough = errors.New("enough")
+
+// rebuild makes the file of a run from its part of the log; whole is false if the log has something else.
+func (s *span) rebuild(read Reader) (b []byte, whole bool, err error) {
+	entries := make([]entry, 0, s.count)
+	var got span
+	var hashes []uint64
+	err = read(s.first, func(r record.Record) error {
+		if r.Pos > s.last || got.count > s.count {
+			return errEnough
+		}
+		var err error
+		if hashes, err = OfRecord(hashes[:0], &r); err != nil {
+			return err
+		}
+		for _, h := range hashes {
+			entries = append(entries, entry{h, r.Pos})
+			got.add(h, r.Pos, r.Time)
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, errEnough) {
+		return nil, false, err
+	}
+	if got != *s {
+		return nil, false, nil
+	}
+	return encodeFile(s, entries), true, nil
+}
+
+// clean removes the files that belong to no run.
+func (s *Store) clean() error {
+	s.mu.Lock()
+	for _, r := range s.runs {
+		delete(s.files, fileName(r.first))
+	}
+	gone := slices.Collect(maps.Keys(s.files))
+	clear(s.files)
+	s.mu.Unlock()
+	for _, name := range gone {
+		if err := s.o.FS.Remove(s.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// Backlog is how many runs wait in memory for their file.
+func (s *Store) Backlog() int {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.pending
+}

@@ -16,6 +16,7 @@ func (w *writer) shutDown() {
 		o.finish(w, errClosed)
 	}
 	w.backlog, w.later = nil, nil
+	w.endForwards(errClosed)
 	err := w.e.log.Sync()
 	if err == nil {
 		w.topics.publish()

@@ -19,6 +19,8 @@ type Counts struct {
 	Positions    atomic.Int64 // positions of pull consumers stored
 	Resets       atomic.Int64 // groups moved on a topic
 	OverMax      atomic.Int64 // deliveries past max attempts
+	DeadAttempts atomic.Int64 // messages moved to a dead-letter topic because their attempts were used up
+	DeadClient   atomic.Int64 // messages moved there by a consumer
 	Stale        atomic.Int64 // handles refused
 	Damaged      atomic.Int64 // messages that could not be read
 	Refused      atomic.Int64 // requests refused because too many wait

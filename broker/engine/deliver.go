@@ -76,7 +76,7 @@ func (o *popOp) deliver(e *Engine) {
 			unread = append(unread, l.handle(e.writer.epoch))
 			continue
 		}
-		m, err := record.DecodeMsg(rec.Body)
+		m, err := messageOf(&rec)
 		if err != nil {
 			ref.Release()
 			e.damaged(l, err)

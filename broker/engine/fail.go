@@ -37,6 +37,7 @@ func (w *writer) fail(cause error, ran []op) {
 		o.finish(w, gone)
 	}
 	w.synced, w.backlog, w.later = nil, nil, nil
+	w.endForwards(gone)
 	w.report(cause)
 	if f := w.e.o.Events.Failed; f != nil {
 		f(cause)

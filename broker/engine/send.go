@@ -115,7 +115,7 @@ func (w *writer) sendable(req *brokerapi.SendRequest, bytes int) (*topicState, e
 			return nil, mqerr.New(mqerr.Invalid, "a message id of %d bytes", len(m.ID))
 		}
 		r := stored(0, 0, 0, m)
-		if n := record.MsgSize(&r); n > limit {
+		if n := record.MsgSize(&r) + deadRoom(m.ID); n > limit {
 			return nil, mqerr.New(mqerr.Invalid, "a message of %d bytes does not fit a log segment, at most %d do: raise the segment size", n, limit)
 		}
 	}

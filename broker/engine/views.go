@@ -40,19 +40,9 @@ func (v *views) init(o Options) {
 // reset empties all views, as before the first record.
 func (v *views) reset() {
 	v.topics, v.groups = topic.New(), group.New()
-	v.pop = pop.New(pop.Options{Hold: v.hold})
+	v.pop = pop.New(pop.Options{Dead: v.dead})
 	v.pulled = offset.New()
 	v.epoch, v.stamp = 0, 0
-}
-
-// hold is how long past its deadline a message keeps waiting: past its max attempts it goes on at the
-// group's last back-off.
-func (v *views) hold(k pop.Key, attempt uint16) int64 {
-	g := v.groups.Get(k.Group)
-	if g == nil || int(attempt) < g.MaxAttempts {
-		return 0
-	}
-	return g.LastBackoff().Milliseconds()
 }
 
 // recover loads the newest checkpoint and replays the log behind it.
@@ -143,6 +133,12 @@ func (v *views) apply(r record.Record) error {
 			return err
 		}
 		return v.applyOffsets(&o)
+	case record.TypeDead:
+		d, err := record.DecodeDead(r.Body)
+		if err != nil {
+			return err
+		}
+		return v.applyDead(r.Pos, r.Size, r.Time, &d)
 	case record.TypeEpoch:
 		s, err := record.DecodeEpochStart(r.Body)
 		if err != nil {

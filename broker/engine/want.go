@@ -36,6 +36,7 @@ func (t *topics) own(s *topicState) {
 	t.byName[s.def.Name] = s
 	if _, was := t.w.wanted[s.def.Name]; was {
 		delete(t.w.wanted, s.def.Name)
+		t.w.graves.lookAgain(t.w.lease)
 	}
 }
 

@@ -45,6 +45,7 @@ type writer struct {
 	found   found // memory of the last scan
 	topics  topics
 	wanted  wanted
+	graves  graves
 	ready   ready
 	live    sessions
 	saved   saved
@@ -59,6 +60,7 @@ func (w *writer) init(e *Engine) {
 	w.batch = e.log.NewBatch()
 	w.views.init(e.o)
 	w.wanted = wanted{}
+	w.graves.warned = map[record.GroupID]int64{}
 	w.topics.init(w)
 	w.pulls.init(w)
 	w.ready.init()
@@ -134,8 +136,11 @@ func (w *writer) arm(timer *time.Timer) {
 	timer.Reset(time.Duration(max(at-w.e.clock.Lease(), 0)) * time.Millisecond)
 }
 
-// nextEvent is the earliest of: a lease that ends while somebody waits for it, a pull that has waited long
-// enough, a session that ends, a checkpoint that is due. On the lease clock, ms.
+// unhurried is how exactly the end of a lease is noticed when nobody waits for it, ms.
+const unhurried = 1000
+
+// nextEvent is the earliest of: a lease that ends, a message that is to be moved to a dead-letter topic,
+// a pull that has waited long enough, a session that ends, a checkpoint that is due. On the lease clock, ms.
 func (w *writer) nextEvent() (int64, bool) {
 	at, ok := int64(0), false
 	earlier := func(t int64, is bool) {
@@ -143,10 +148,14 @@ func (w *writer) nextEvent() (int64, bool) {
 			at, ok = t, true
 		}
 	}
-	if w.ready.armed > 0 {
-		earlier(w.views.pop.NextDue())
+	if t, is := w.views.pop.NextDue(); is {
+		if w.ready.armed == 0 { // nobody waits: what dies then may do so a little later
+			t = (t + unhurried - 1) / unhurried * unhurried
+		}
+		earlier(t, true)
 	}
 	earlier(w.pulls.next())
+	earlier(w.nextBurial())
 	earlier(w.live.next())
 	earlier(w.nextSave())
 	return at, ok
@@ -187,6 +196,7 @@ func (w *writer) turn() {
 	w.e.inbox.free(w.off.n, w.off.bytes)
 	w.off = answered{}
 	if w.failed == nil {
+		w.bury()
 		w.ready.fire(w)
 		w.saveIfDue()
 	}

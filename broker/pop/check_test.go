@@ -49,7 +49,9 @@ func (c *checker) must(ok bool, format string, args ...any) {
 // lists walks all lists.
 func (c *checker) lists() {
 	t := c.t
-	c.list(overdue)
+	for _, head := range []uint32{overdue, dying, taken, parked} {
+		c.list(head)
+	}
 	for l := range levels {
 		for s := range 64 {
 			n := c.list(wheelBase + uint32(l*64+s))

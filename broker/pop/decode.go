@@ -20,7 +20,7 @@ func (t *Table) Decode(b []byte) error {
 	if b[0] != stateVersion {
 		return mqerr.New(mqerr.Unsupported, "in-flight table of version %d, this release knows %d: start the release that wrote it", b[0], stateVersion)
 	}
-	d := decoder{reader: reader{b: b[1:]}, t: New(Options{Hold: t.hold})}
+	d := decoder{reader: reader{b: b[1:]}, t: New(Options{Dead: t.dead})}
 	d.t.clients.next = record.ClientNum(d.upTo(math.MaxUint32))
 	last := int64(0)
 	for range d.uvarint() {

@@ -70,7 +70,7 @@ func FuzzDecode(f *testing.F) {
 		f.Add(state)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		tab := New(Options{Hold: modelHold})
+		tab := New(Options{Dead: modelDead})
 		if err := tab.Decode(b); err != nil {
 			if !mqerr.Is(err, mqerr.Corrupt) && !mqerr.Is(err, mqerr.Unsupported) {
 				t.Fatalf("not the kind of a damaged state: %v", err)

@@ -26,7 +26,7 @@ type modelMessage struct {
 	keep    bool
 	client  record.ClientNum
 	ready   bool
-	held    bool
+	held    bool // dying
 }
 
 type modelClient struct {
@@ -47,13 +47,8 @@ func newModel() *model {
 	return &model{queues: map[Key]*modelQueue{}, clients: map[record.ClientNum]*modelClient{}}
 }
 
-// modelHold is the hold of the model and of the tables compared with it.
-func modelHold(_ Key, attempt uint16) int64 {
-	if attempt >= 3 {
-		return int64(attempt) * 100
-	}
-	return 0
-}
+// modelDead is the Dead of the model and of the tables compared with it.
+func modelDead(k Key, attempt uint16) bool { return int(attempt) >= 2+int(k.Group) }
 
 func (m *model) queue(k Key, from int64) *modelQueue {
 	q := m.queues[k]
@@ -76,7 +71,7 @@ func (m *model) advance(now int64) {
 	for k, q := range m.queues {
 		for _, g := range q.undone {
 			if end := m.end(g); !g.ready && end <= m.now {
-				g.held = !g.keep && end+modelHold(k, g.attempt) > m.now
+				g.held = !g.keep && modelDead(k, g.attempt)
 				g.ready = !g.held
 			}
 		}

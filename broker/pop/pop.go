@@ -28,10 +28,10 @@ type Key struct {
 
 // Options configures a Table. The zero value of a field means its default.
 type Options struct {
-	// Hold says how long past its deadline a message that was handed out for the attempt-th time goes
-	// on waiting, in ms. It is asked when the deadline has passed, not for messages that were given
-	// back or suspended (Change.Keep). Default: not at all.
-	Hold func(k Key, attempt uint16) int64
+	// Dead says whether a message that was handed out for the attempt-th time is dead when that lease
+	// ends. It is asked then, not for messages that were given back or suspended (Change.Keep), and must
+	// not call the table. Default: never.
+	Dead func(k Key, attempt uint16) bool
 }
 
 // State is what a receipt handle is now.
@@ -50,16 +50,17 @@ type Stats struct {
 	Next       record.QueueOffset // nothing at or above was handed out
 	InFlight   int64              // leased
 	Ready      int64              // came back and may go out again
-	Waiting    int64              // not leased, not to go out yet: suspended, or held past the deadline
+	Waiting    int64              // not leased, not to go out: suspended, or dying
 	FirstReady record.QueueOffset // lowest offset of Ready, -1 if there is none
 }
 
 // Table is the in-flight table of one broker. It is not safe for concurrent use.
 //
 // Invariants: every un-done message is below next of its queue, and is in exactly one of: a slot of
-// the wheel, the list of what is overdue, the list of the client that holds it, the ready set.
+// the wheel, the list of what is overdue, the list of the client that holds it, the ready set, the
+// lists of what is dying.
 type Table struct {
-	hold func(k Key, attempt uint16) int64
+	dead func(k Key, attempt uint16) bool
 
 	chunks   slab[chunk]
 	pages    slab[page]
@@ -77,7 +78,7 @@ type Table struct {
 
 // New returns an empty table.
 func New(o Options) *Table {
-	t := &Table{hold: o.Hold, byKey: map[Key]*queue{}}
+	t := &Table{dead: o.Dead, byKey: map[Key]*queue{}}
 	t.pages.alloc() // index 0 means "none"
 	t.branches.alloc()
 	t.initWheel()

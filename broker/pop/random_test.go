@@ -47,7 +47,7 @@ func TestRandom(t *testing.T) {
 	}
 	t.Logf("operations: %v", count)
 	if *seedFlag == 0 {
-		for _, op := range []string{"lease", "again", "ack", "change", "skip", "session end", "advance", "restart", "misfit", "drop", "reset"} {
+		for _, op := range []string{"lease", "again", "ack", "change", "skip", "session end", "advance", "restart", "misfit", "drop", "reset", "bury"} {
 			if count[op] < *seedsFlag {
 				t.Errorf("only %d times %q", count[op], op)
 			}
@@ -70,11 +70,12 @@ type run struct {
 	ids     int
 	next    record.ClientNum
 	dropped int // topics
+	taken   []Dying
 }
 
 func newRun(t *testing.T, seed uint64) *run {
 	r := &run{
-		t: t, rng: rand.New(rand.NewPCG(seed, 0)), table: New(Options{Hold: modelHold}), model: newModel(),
+		t: t, rng: rand.New(rand.NewPCG(seed, 0)), table: New(Options{Dead: modelDead}), model: newModel(),
 		end: map[Key]int64{}, clients: []string{"a", "b", "c"}, next: 1,
 	}
 	r.mid = r.table.Encode(nil)
@@ -113,8 +114,10 @@ func (r *run) step() string {
 	switch n := r.rng.IntN(100); {
 	case n < 35:
 		return r.lease()
-	case n < 60:
+	case n < 57:
 		return r.ack()
+	case n < 60:
+		return r.bury()
 	case n < 70:
 		return r.change()
 	case n < 85:
@@ -437,7 +440,7 @@ func (r *run) restart() {
 	} else {
 		t = r.replay("at a restart")
 	}
-	r.table = t
+	r.table, r.taken = t, nil
 	for _, q := range r.model.queues {
 		for _, g := range q.undone {
 			g.ready, g.held = false, false
@@ -447,7 +450,7 @@ func (r *run) restart() {
 }
 
 func (r *run) decode(b []byte) *Table {
-	t := New(Options{Hold: modelHold})
+	t := New(Options{Dead: modelDead})
 	if err := t.Decode(b); err != nil {
 		r.t.Errorf("decode: %v", err)
 	}
@@ -460,7 +463,7 @@ func (r *run) decode(b []byte) *Table {
 // replay rebuilds the table from the whole log, and from the state in the middle and the rest; both
 // must be the state that the table has, byte for byte.
 func (r *run) replay(when string) *Table {
-	whole, rest := New(Options{Hold: modelHold}), r.decode(r.mid)
+	whole, rest := New(Options{Dead: modelDead}), r.decode(r.mid)
 	for i, rec := range r.log {
 		if err := rec(whole); err != nil {
 			r.t.Errorf("%s: replay: %v", when, err)
@@ -518,16 +521,11 @@ func (r *run) compare(thorough bool) {
 // firstEnd is when the first lease ends.
 func (r *run) firstEnd() int64 {
 	first := int64(untilMax)
-	for k, q := range r.model.queues {
+	for _, q := range r.model.queues {
 		for _, g := range q.undone {
-			if g.ready {
-				continue
+			if !g.ready && !g.held {
+				first = min(first, r.model.end(g))
 			}
-			end := r.model.end(g)
-			if g.held {
-				end += modelHold(k, g.attempt)
-			}
-			first = min(first, end)
 		}
 	}
 	return max(first, r.model.now)

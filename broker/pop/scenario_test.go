@@ -31,8 +31,8 @@ func TestScenarios(t *testing.T) {
 	}
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
-			s := &scenario{hold: func(_ Key, attempt uint16) int64 { return 0 }}
-			s.table = New(Options{Hold: func(k Key, a uint16) int64 { return s.hold(k, a) }})
+			s := &scenario{dead: func(Key, uint16) bool { return false }}
+			s.table = New(Options{Dead: func(k Key, a uint16) bool { return s.dead(k, a) }})
 			datadriven.RunTest(t, file, func(t *testing.T, d *datadriven.TestData) string {
 				out := s.run(t, d)
 				if fault := s.table.check(); fault != "" {
@@ -46,7 +46,8 @@ func TestScenarios(t *testing.T) {
 
 type scenario struct {
 	table *Table
-	hold  func(Key, uint16) int64
+	dead  func(Key, uint16) bool
+	dying []Dying // as told last
 	now   int64
 	pos   record.Pos // of the last lease; lease n is at 8*n
 	log   []func(*Table) error
@@ -84,14 +85,16 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 		return s.apply(func(t *Table) error { return t.ApplySessionEnd(&end) })
 	case "again":
 		return s.again(t, d)
-	case "hold":
+	case "max":
 		n := numbers(t, d)
-		s.hold = func(_ Key, attempt uint16) int64 {
-			if int64(attempt) >= n[0] {
-				return n[1]
-			}
-			return 0
-		}
+		s.dead = func(_ Key, attempt uint16) bool { return int64(attempt) >= n[0] }
+		return ""
+	case "dying":
+		return s.take(int(numbers(t, d)[0]))
+	case "bury", "park", "postpone":
+		return s.end(t, d)
+	case "unpark":
+		s.table.Unpark()
 		return ""
 	case "advance":
 		s.now += numbers(t, d)[0]
@@ -331,7 +334,7 @@ func (s *scenario) state(k Key) string {
 // restart goes on with the decoded state, which must be the replayed one, too.
 func (s *scenario) restart(t *testing.T) string {
 	was := s.table.Encode(nil)
-	o := Options{Hold: func(k Key, a uint16) int64 { return s.hold(k, a) }}
+	o := Options{Dead: func(k Key, a uint16) bool { return s.dead(k, a) }}
 	replayed := New(o)
 	for _, rec := range s.log {
 		if err := rec(replayed); err != nil {

@@ -5,6 +5,9 @@ import "math/bits"
 const (
 	levels    = 8 // of 64 slots each: level l has slots of 64^l ms, all levels together untilMax
 	overdue   = 1 // node that heads the list of what is to be looked at
+	dying     = 2 // of what waits for a record that moves it to the dead-letter topic
+	taken     = 3 // of what was taken from dying
+	parked    = 4 // of what was put aside then
 	wheelBase = 8 // node that heads level 0, slot 0; the others follow
 
 	// turn is how many nodes one Advance looks at, so that ten million deadlines in one millisecond
@@ -81,8 +84,8 @@ func (t *Table) schedule(id uint32, n *node, at int64) {
 	t.insert(t.node(head).prev, id, n)
 }
 
-// Advance tells the time, in ms since 1970: messages whose lease ended by now (and was not to be
-// held) become ready, and due is called for them, more than once for a queue if need be. An earlier
+// Advance tells the time, in ms since 1970: messages whose lease ended by now become ready (or dying,
+// see TakeDying), and due is called for those that are ready, more than once for a queue if need be. An earlier
 // time than before counts as that one. One call does a bounded amount of work; if more is due,
 // NextDue says so. due may be nil and must not call the table.
 func (t *Table) Advance(now int64, due func(k Key, n int)) {
@@ -140,22 +143,15 @@ func (t *Table) turnWheel(now int64) {
 // due looks at a message in no list whose time may have come: it becomes ready, or is scheduled for
 // the rest. It reports whether it became ready.
 func (t *Table) due(s spot) bool {
-	at := t.deadline(s.node)
-	if at <= t.wheel.now && t.hold != nil && !s.node.is(kept) {
-		at = min(at+max(0, t.hold(s.queue.key, s.node.attempt())), untilMax)
-		if at > t.wheel.now && !s.node.is(waits) {
-			s.node.set(waits)
-			s.queue.waiting++
-		}
-	}
-	if at > t.wheel.now {
+	if at := t.deadline(s.node); at > t.wheel.now {
 		t.schedule(s.id, s.node, at)
 		return false
 	}
-	if s.node.is(waits) {
-		s.node.unset(waits)
-		s.queue.waiting--
+	if t.isDead(s) {
+		t.die(s)
+		return false
 	}
+	t.unsetWaits(s)
 	t.setReady(s)
 	return true
 }

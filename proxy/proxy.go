@@ -60,6 +60,7 @@ type Proxy struct {
 	brokers brokers
 	clients *clients.Table
 	polls   *longpoll.Polls
+	server  *server.Server
 	edge    *edge.Server
 	ready   chan struct{}
 
@@ -82,6 +83,7 @@ func New(o Options) (*Proxy, error) {
 	handlers := server.New(server.Options{
 		Routes: p.routes, Brokers: p.brokers, Creator: p.creator(), Clients: p.clients, Polls: p.polls, Advertise: o.Advertise, Limits: o.Limits, Log: o.Log,
 	})
+	p.server = handlers
 	var err error
 	p.edge, err = edge.New(edge.Options{
 		Service: service(handlers), Register: p.register, CertFile: o.CertFile, KeyFile: o.KeyFile, Log: o.Log,
@@ -112,6 +114,7 @@ func service(s *server.Server) edge.Service {
 	return edge.Service{
 		QueryRoute: s.QueryRoute, Heartbeat: s.Heartbeat, SendMessage: s.SendMessage, QueryAssignment: s.QueryAssignment,
 		ReceiveMessage: s.ReceiveMessage, AckMessage: s.AckMessage, Telemetry: s.Telemetry,
+		PullMessage: s.PullMessage, UpdateOffset: s.UpdateOffset, GetOffset: s.GetOffset, QueryOffset: s.QueryOffset,
 		NotifyClientTermination: s.NotifyClientTermination, ChangeInvisibleDuration: s.ChangeInvisibleDuration,
 	}
 }
@@ -219,5 +222,6 @@ func (p *Proxy) drain(ctx context.Context) {
 	p.draining.Store(true)
 	p.edge.SetServing(false)
 	p.polls.Drain()
+	p.server.Drain()
 	p.edge.Drain(ctx)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/perigee-mq/perigee/internal/brokerapi"
 	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/proxy/call"
+	"github.com/perigee-mq/perigee/proxy/clients"
 	"github.com/perigee-mq/perigee/proxy/route"
 )
 
@@ -152,7 +153,7 @@ func newWorld(t testing.TB, change func(*Options)) *world {
 	})
 	o := Options{
 		Routes: w.table, Brokers: w.brokers, Advertise: "203.0.113.5:8081", Log: w.log.logger(),
-		Now: func() time.Time { return testNow },
+		Now: func() time.Time { return testNow }, Clients: clients.New(clients.Options{}, testNow),
 	}
 	if change != nil {
 		change(&o)

@@ -22,12 +22,17 @@ const (
 	RPCHeartbeat
 	RPCNotifyClientTermination
 	RPCTelemetry
+	RPCPullMessage
+	RPCUpdateOffset
+	RPCGetOffset
+	RPCQueryOffset
 	numRPCs
 )
 
 var rpcNames = [numRPCs]string{
 	"QueryRoute", "QueryAssignment", "SendMessage", "ReceiveMessage", "AckMessage", "ChangeInvisibleDuration",
 	"Heartbeat", "NotifyClientTermination", "Telemetry",
+	"PullMessage", "UpdateOffset", "GetOffset", "QueryOffset",
 }
 
 // String returns the call's name.
@@ -81,11 +86,16 @@ var exceptions = map[outcomeKey]answer{
 	{mqerr.TopicNotFound, RPCChangeInvisibleDuration}: deadHandle,
 	{mqerr.GroupNotFound, RPCChangeInvisibleDuration}: deadHandle,
 	{mqerr.NotFound, RPCChangeInvisibleDuration}:      deadHandle,
+	{mqerr.Invalid, RPCPullMessage}:                   illegalOffset,
+	{mqerr.Invalid, RPCUpdateOffset}:                  illegalOffset,
+	{mqerr.NotFound, RPCGetOffset}:                    {rmqv2.Code_OFFSET_NOT_FOUND, "", "none was stored, and the group has received nothing"},
 	{mqerr.DiskFull, RPCReceiveMessage}: {
 		rmqv2.Code_HA_NOT_AVAILABLE, "",
 		"Java, Node, C++ and C# poll again after 20 ms when told TOO_MANY_REQUESTS, after 1 s on an error",
 	},
 }
+
+var illegalOffset = answer{rmqv2.Code_ILLEGAL_OFFSET, "", "all that the broker finds wrong with one of these is its offset"}
 
 var deadHandle = answer{rmqv2.Code_INVALID_RECEIPT_HANDLE, "", "what the handle named is gone: any other code is retried for ever"}
 

@@ -111,6 +111,12 @@ var reactions = func() []reaction {
 			all = append(all, everyClient(rpc, code, does))
 		}
 	}
+	for _, rpc := range pullCalls {
+		codes := append(allCodes(), rmqv2.Code_ILLEGAL_OFFSET, rmqv2.Code_OFFSET_NOT_FOUND)
+		for _, code := range codes {
+			all = append(all, everyClient(rpc, code, "leaves it to the program (no official client makes the call by itself)"))
+		}
+	}
 	for _, code := range allCodes() {
 		all = append(all, reaction{
 			RPCTelemetry, code,
@@ -121,6 +127,10 @@ var reactions = func() []reaction {
 	}
 	return all
 }()
+
+// pullCalls are calls that no official client makes by itself. They may answer codes that are newer than
+// Rust 5.0.0.
+var pullCalls = []RPC{RPCPullMessage, RPCUpdateOffset, RPCGetOffset, RPCQueryOffset}
 
 // allCodes lists each code of the table once, in the order of the kinds.
 func allCodes() []rmqv2.Code {

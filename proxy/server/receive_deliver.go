@@ -57,7 +57,7 @@ func (r *receive) encode(a longpoll.Answer) (messages [][]byte, size int64) {
 	routes := r.s.o.Routes.Load()
 	key := routes.HandleKeys()[0]
 	secret := receipt.NewKey(key.Key)
-	d := wire.Delivery{Topic: r.req.Queue.Topic.Bytes(), StoreHost: r.storeHost(a.Shard)}
+	d := wire.Delivery{Topic: r.req.Queue.Topic.Bytes(), StoreHost: r.s.storeHost(r.call, a.Shard)}
 	handle := make([]byte, 0, receipt.Size)
 	messages = make([][]byte, len(a.Reply.Messages))
 	for i := range a.Reply.Messages {
@@ -75,9 +75,9 @@ func (r *receive) encode(a longpoll.Answer) (messages [][]byte, size int64) {
 
 // storeHost is the address of the broker that stored a message. One in this process has none of its
 // own and is known by the proxy's.
-func (r *receive) storeHost(shard brokerapi.ShardID) string {
-	if sh := r.s.o.Routes.Load().Shard(shard); sh != nil && sh.Address != "" {
+func (s *Server) storeHost(c call.Info, shard brokerapi.ShardID) string {
+	if sh := s.o.Routes.Load().Shard(shard); sh != nil && sh.Address != "" {
 		return sh.Address
 	}
-	return r.call.Local()
+	return c.Local()
 }

@@ -51,6 +51,7 @@ type Server struct {
 	turns    turns     // whose turn it is among the shards of a topic
 	sends    sync.Pool // of *send
 	receives receives  // shared by ReceiveMessage calls
+	pulls    pulls     // PullMessage calls that wait
 }
 
 // New returns a server.

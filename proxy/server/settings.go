@@ -51,7 +51,7 @@ func (s *Server) checkSettings(ctx context.Context, settings *rmqv2.Settings) (*
 func (s *Server) checkSubscription(ctx context.Context, settings *rmqv2.Settings) (*route.Group, error) {
 	sub, lite := settings.GetSubscription(), false
 	switch settings.GetClientType() {
-	case rmqv2.ClientType_PUSH_CONSUMER, rmqv2.ClientType_SIMPLE_CONSUMER:
+	case rmqv2.ClientType_PUSH_CONSUMER, rmqv2.ClientType_SIMPLE_CONSUMER, rmqv2.ClientType_PULL_CONSUMER:
 	case rmqv2.ClientType_LITE_PUSH_CONSUMER, rmqv2.ClientType_LITE_SIMPLE_CONSUMER:
 		lite = true
 	default:

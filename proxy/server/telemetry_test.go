@@ -210,7 +210,6 @@ func TestRefusedSettingsEndTheStream(t *testing.T) {
 		"illegal group":         consumer(push, "conf g1", "one"),
 		"system group":          consumer(push, "CID_RMQ_SYS_X", "one"),
 		"missing group":         consumer(simple, "nobody", "one"),
-		"pull":                  consumer(rmqv2.ClientType_PULL_CONSUMER, "g", "one"),
 		"type 99":               consumer(99, "g", "one"),
 		"type 0":                consumer(0, "g", "one"),
 		"only separators":       filtered(rmqv2.FilterType_TAG, "||"),

@@ -45,6 +45,32 @@ func decoders() []decoder {
 			q := &ReceiveMessageRequest{}
 			return q, q.Decode(b)
 		}, equalReceive},
+		{"PullMessage", func() proto.Message { return &rmqv2.PullMessageRequest{} }, func(b []byte) (any, error) {
+			q := &PullMessageRequest{}
+			return q, q.Decode(b)
+		}, equalPull},
+		{"UpdateOffset", func() proto.Message { return &rmqv2.UpdateOffsetRequest{} }, func(b []byte) (any, error) {
+			q := &UpdateOffsetRequest{}
+			return q, q.Decode(b)
+		}, func(o any, t proto.Message) error {
+			q, m := o.(*UpdateOffsetRequest), t.(*rmqv2.UpdateOffsetRequest)
+			return all(equalResource(&q.Group, m.GetGroup()), equalQueue(&q.Queue, m.GetMessageQueue()), same("offset", q.Offset, m.GetOffset()))
+		}},
+		{"GetOffset", func() proto.Message { return &rmqv2.GetOffsetRequest{} }, func(b []byte) (any, error) {
+			q := &GetOffsetRequest{}
+			return q, q.Decode(b)
+		}, func(o any, t proto.Message) error {
+			q, m := o.(*GetOffsetRequest), t.(*rmqv2.GetOffsetRequest)
+			return all(equalResource(&q.Group, m.GetGroup()), equalQueue(&q.Queue, m.GetMessageQueue()))
+		}},
+		{"QueryOffset", func() proto.Message { return &rmqv2.QueryOffsetRequest{} }, func(b []byte) (any, error) {
+			q := &QueryOffsetRequest{}
+			return q, q.Decode(b)
+		}, func(o any, t proto.Message) error {
+			q, m := o.(*QueryOffsetRequest), t.(*rmqv2.QueryOffsetRequest)
+			return all(equalQueue(&q.Queue, m.GetMessageQueue()), same("policy", q.Policy, int32(m.GetQueryOffsetPolicy())),
+				equalTime("time", q.Time, m.Timestamp != nil, m.GetTimestamp()))
+		}},
 		{"AckMessage", func() proto.Message { return &rmqv2.AckMessageRequest{} }, func(b []byte) (any, error) {
 			q := &AckMessageRequest{}
 			return q, q.Decode(b)
@@ -165,6 +191,23 @@ func equalReceive(o any, t proto.Message) error {
 		equalTime("poll", q.LongPollingTimeout, m.LongPollingTimeout != nil, m.GetLongPollingTimeout()),
 		same("attempt id", string(q.AttemptID), m.GetAttemptId()),
 		same("attempt id set", q.HasAttemptID, m.AttemptId != nil))
+}
+
+func equalQueue(ours *MessageQueue, theirs *rmqv2.MessageQueue) error {
+	return all(
+		equalResource(&ours.Topic, theirs.GetTopic()),
+		same("queue", ours.ID, theirs.GetId()),
+		same("broker", string(ours.Broker), theirs.GetBroker().GetName()))
+}
+
+func equalPull(o any, t proto.Message) error {
+	q, m := o.(*PullMessageRequest), t.(*rmqv2.PullMessageRequest)
+	return all(
+		equalResource(&q.Group, m.GetGroup()), equalQueue(&q.Queue, m.GetMessageQueue()),
+		same("offset", q.Offset, m.GetOffset()), same("batch", q.BatchSize, m.GetBatchSize()),
+		same("filter", string(q.Filter.Expression), m.GetFilterExpression().GetExpression()),
+		same("filter type", q.Filter.Type, int32(m.GetFilterExpression().GetType())),
+		equalTime("poll", q.LongPollingTimeout, m.LongPollingTimeout != nil, m.GetLongPollingTimeout()))
 }
 
 func equalAck(o any, t proto.Message) error {

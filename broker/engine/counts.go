@@ -27,6 +27,13 @@ type Counts struct {
 	Turns        atomic.Int64 // turns of the writer
 	Sessions     atomic.Int64 // client sessions ended
 	Checkpoints  atomic.Int64 // checkpoints saved
+
+	Halves        atomic.Int64 // half messages stored
+	HalvesRefused atomic.Int64 // half messages refused because too many are open
+	Committed     atomic.Int64 // transactions committed
+	RolledBack    atomic.Int64 // transactions rolled back
+	Checks        atomic.Int64 // checks handed to proxies
+	GivenUp       atomic.Int64 // transactions that nobody has ended
 }
 
 // Counts returns the engine's counters.

@@ -96,6 +96,9 @@ func (w *writer) topicQueue(t *topicState, q record.QueueID) brokerapi.TopicQueu
 // Sizes are the sizes of the views, for metrics and tests.
 type Sizes struct {
 	Topics, Groups, Clients int
+	Halves                  int   // half messages without a verdict
+	OldestHalfMS            int64 // when the oldest of them was stored, 0 if there is none
+	Verdicts                int   // verdicts that are remembered
 	InFlight                int64 // messages of all groups that were handed out and are not done
 	Epoch                   record.Epoch
 	Written, Durable        record.Pos
@@ -116,6 +119,10 @@ func (o *sizesOp) run(w *writer) {
 	o.out = Sizes{
 		Topics: w.views.topics.Len(), Groups: w.views.groups.Len(), Clients: len(w.live.last), InFlight: w.views.pop.Len(),
 		Epoch: w.epoch, Written: w.e.log.Written(), Durable: w.e.log.Durable(), Checkpoint: w.saved.at,
+	}
+	o.out.Halves, o.out.Verdicts = w.views.txns.Len(), w.views.txns.Verdicts()
+	if h, ok := w.views.txns.Oldest(); ok {
+		o.out.OldestHalfMS = h.Stored
 	}
 }
 

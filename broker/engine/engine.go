@@ -62,6 +62,8 @@ type Options struct {
 	ColdReads int
 	// IndexRate bounds how much of the log is read per second to rebuild files of the index. Default 64 MiB.
 	IndexRate int64
+	// Txn configures transactions.
+	Txn TxnOptions
 	// NoSpace reports that the next file of the log cannot be made: sends are refused while what is
 	// left in the files that are there is for consumers. Default: never.
 	NoSpace func() bool
@@ -108,6 +110,7 @@ func (o Options) withDefaults() Options {
 	set(&o.ColdReads, 4)
 	set(&o.IndexRate, 64<<20)
 	set(&o.SpaceReserve, 8<<20)
+	o.Txn.setDefaults()
 	if o.NoSpace == nil {
 		o.NoSpace = func() bool { return false }
 	}

@@ -293,6 +293,7 @@ func (b *bench) state() map[string]string {
 		mu.Lock()
 		defer mu.Unlock()
 		w.flushAcks()
+		w.flushEndings()
 		sections, err := w.views.encode()
 		if err != nil {
 			b.t.Error(err)

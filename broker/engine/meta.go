@@ -104,10 +104,11 @@ func (w *writer) news(defs *Definitions) ([]record.Meta, error) {
 // metaBytes is the most that a META record takes beside its value.
 const metaBytes = 512
 
-// meta logs one definition and applies it. Acks and positions of this turn come first: they must not
+// meta logs one definition and applies it. Acks, verdicts and positions of this turn come first: they must not
 // follow the deletion of what they are about.
 func (w *writer) meta(m *record.Meta) {
 	w.flushAcks()
+	w.flushEndings()
 	w.flushOffsets()
 	pos := w.put(record.TypeMeta, record.MetaSize(m), func(body []byte) { record.PutMeta(body, m) })
 	if err := w.views.applyMeta(pos, m); err != nil {

@@ -45,6 +45,10 @@ func (o *sendOp) run(w *writer) {
 		o.err = err
 		return
 	}
+	if o.req.Messages[0].Type == brokerapi.Transaction {
+		o.runHalf(w, t)
+		return
+	}
 	q := o.req.Messages[0].Queue
 	if q == brokerapi.AnyQueue {
 		q = brokerapi.QueueID(t.turn % len(t.queues))
@@ -109,8 +113,10 @@ func (w *writer) sendable(req *brokerapi.SendRequest, bytes int) (*topicState, e
 			return nil, mqerr.New(mqerr.Invalid, "messages of one send for queues %d and %d", q, m.Queue)
 		case q != brokerapi.AnyQueue && (q < 0 || int(q) >= len(t.queues)):
 			return nil, mqerr.New(mqerr.Invalid, "topic %s has %d queues here, there is no queue %d", t.def.Name, len(t.queues), q)
-		case m.DeliverAt != 0 || m.Type == brokerapi.Transaction || m.Type == brokerapi.Delay:
-			return nil, mqerr.New(mqerr.Unsupported, "delayed and transactional messages are not supported by this release")
+		case m.Type == brokerapi.Transaction && halfOnly(t, req) != nil:
+			return nil, halfOnly(t, req)
+		case m.DeliverAt != 0 || m.Type == brokerapi.Delay:
+			return nil, mqerr.New(mqerr.Unsupported, "delayed messages are not supported by this release")
 		case len(m.ID) == 0 || len(m.ID) > 65535:
 			return nil, mqerr.New(mqerr.Invalid, "a message id of %d bytes", len(m.ID))
 		}

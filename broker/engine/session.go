@@ -18,6 +18,9 @@ type session struct {
 
 	gone   atomic.Bool // Close was called
 	closed bool        // the writer has seen it
+
+	producing []record.TopicID // topics that the proxy has producers of, sorted; the writer's
+	told      int64            // when it was told of checks and has not fetched them since, lease clock; 0: not
 }
 
 // Attach opens the engine for one proxy.
@@ -104,6 +107,7 @@ func (s *session) Close() error {
 	s.e.submitOwn(&callOp{done: func(err error) { done <- err }, do: func(w *writer) {
 		s.closed = true
 		delete(w.ready.sessions, s)
+		w.txns.checks.leave(s)
 		w.pulls.leave(s)
 		for _, t := range w.topics.byID {
 			for _, u := range t.subs {

@@ -7,6 +7,7 @@ import (
 	"github.com/perigee-mq/perigee/broker/offset"
 	"github.com/perigee-mq/perigee/broker/pop"
 	"github.com/perigee-mq/perigee/broker/topic"
+	"github.com/perigee-mq/perigee/broker/txn"
 	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/store"
 	"github.com/perigee-mq/perigee/store/checkpoint"
@@ -23,6 +24,8 @@ type views struct {
 	topics *topic.Table
 	groups *group.Table
 	pop    *pop.Table
+	txns   *txn.Table
+	newTxn func() *txn.Table
 	pulled *offset.Table // where pull consumers stand
 	index  indexed
 	epoch  record.Epoch
@@ -34,6 +37,7 @@ func (v *views) init(o Options) {
 	v.store = o.Store
 	v.queues = o.Store.Queues()
 	v.index.Store = o.Store.Index()
+	v.newTxn = o.Txn.table
 	v.reset()
 }
 
@@ -42,6 +46,7 @@ func (v *views) reset() {
 	v.topics, v.groups = topic.New(), group.New()
 	v.pop = pop.New(pop.Options{Dead: v.dead})
 	v.pulled = offset.New()
+	v.txns = v.newTxn()
 	v.epoch, v.stamp = 0, 0
 }
 
@@ -121,6 +126,18 @@ func (v *views) apply(r record.Record) error {
 			return err
 		}
 		return v.pop.ApplySessionEnd(&s)
+	case record.TypeTxnEnd:
+		e, err := record.DecodeTxnEnd(r.Body)
+		if err != nil {
+			return err
+		}
+		return v.applyTxnEnd(r.Time, &e)
+	case record.TypeTxnCheck:
+		c, err := record.DecodeTxnCheck(r.Body)
+		if err != nil {
+			return err
+		}
+		return v.txns.Check(&c)
 	case record.TypeMeta:
 		m, err := record.DecodeMeta(r.Body)
 		if err != nil {
@@ -152,6 +169,10 @@ func (v *views) apply(r record.Record) error {
 
 // applyMsg gives a stored message its place.
 func (v *views) applyMsg(pos record.Pos, size uint32, at int64, m *record.Msg) error {
+	if m.Offset < 0 && m.Type == record.MsgTransaction && v.topics.Get(m.Topic) != nil {
+		v.index.add(pos, at, m)
+		return v.applyHalf(pos, size, at, m)
+	}
 	if m.Offset < 0 {
 		return mqerr.New(mqerr.Unsupported, "the message at %d waits for a time or a verdict: that belongs to a later release of perigee", pos)
 	}
@@ -170,6 +191,7 @@ func (v *views) applyMeta(pos record.Pos, m *record.Meta) error {
 		if m.Deleted {
 			v.queues.Drop(record.TopicID(m.ID))
 			v.pop.DropTopic(record.TopicID(m.ID))
+			v.txns.DropTopic(record.TopicID(m.ID))
 			v.pulled.DropTopic(record.TopicID(m.ID))
 		}
 		return v.topics.Apply(m)
@@ -189,6 +211,7 @@ const (
 	sectionTopics = "topics"
 	sectionGroups = "groups"
 	sectionPop    = "pop"
+	sectionTxns   = "transactions"
 	sectionPulled = "offsets"
 	sectionQueues = "queues"
 )
@@ -212,6 +235,7 @@ func (v *views) encode() ([]checkpoint.Section, error) {
 		{Name: sectionTopics, Data: topics},
 		{Name: sectionGroups, Data: groups},
 		{Name: sectionPop, Data: v.pop.Encode(nil)},
+		{Name: sectionTxns, Data: v.txns.Encode(nil)},
 		{Name: sectionPulled, Data: v.pulled.Encode(nil)},
 		{Name: sectionQueues, Data: queues},
 		{Name: sectionIndex, Data: v.index.encode()},
@@ -234,6 +258,7 @@ func (v *views) decode(c *checkpoint.Checkpoint) error {
 		{sectionTopics, v.topics.Decode},
 		{sectionGroups, v.groups.Decode},
 		{sectionPop, v.pop.Decode},
+		{sectionTxns, v.txns.Decode},
 		{sectionPulled, v.pulled.Decode},
 		{sectionQueues, v.queues.Decode},
 		{sectionIndex, v.index.Decode},

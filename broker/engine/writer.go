@@ -46,6 +46,7 @@ type writer struct {
 	topics  topics
 	wanted  wanted
 	graves  graves
+	txns    txns
 	ready   ready
 	live    sessions
 	saved   saved
@@ -62,6 +63,7 @@ func (w *writer) init(e *Engine) {
 	w.wanted = wanted{}
 	w.graves.warned = map[record.GroupID]int64{}
 	w.topics.init(w)
+	w.txns.init()
 	w.pulls.init(w)
 	w.ready.init()
 	w.live.init()
@@ -140,7 +142,7 @@ func (w *writer) arm(timer *time.Timer) {
 const unhurried = 1000
 
 // nextEvent is the earliest of: a lease that ends, a message that is to be moved to a dead-letter topic,
-// a pull that has waited long enough, a session that ends, a checkpoint that is due. On the lease clock, ms.
+// a pull that has waited long enough, a session that ends, a half message that is due, a checkpoint that is due. On the lease clock, ms.
 func (w *writer) nextEvent() (int64, bool) {
 	at, ok := int64(0), false
 	earlier := func(t int64, is bool) {
@@ -157,6 +159,7 @@ func (w *writer) nextEvent() (int64, bool) {
 	earlier(w.pulls.next())
 	earlier(w.nextBurial())
 	earlier(w.live.next())
+	earlier(w.nextCheck())
 	earlier(w.nextSave())
 	return at, ok
 }
@@ -167,6 +170,7 @@ func (w *writer) turn() {
 	w.e.counts.Turns.Add(1)
 	w.batch.Reset()
 	w.endSessions()
+	w.lookAtHalves()
 	w.views.pop.Advance(w.lease, w.due)
 	w.pulls.expire()
 	if len(w.backlog) == 0 {
@@ -177,6 +181,7 @@ func (w *writer) turn() {
 	}
 	ran := w.runSome()
 	w.flushAcks()
+	w.flushEndings()
 	w.flushOffsets()
 	if w.bug != nil {
 		w.fail(w.bug, ran)

@@ -8,7 +8,8 @@
 // fdatasync serve all requests that arrived meanwhile (group commit without a timer).
 //
 // The engine has three goroutines while it runs (writer, syncer, indexer), one more while a checkpoint is
-// saved, and at most Options.ColdReads that read messages which are not mapped.
+// saved, at most Options.ColdReads that read messages which are not mapped,
+// and one for each query, of which Options.Queries do something.
 package engine
 
 import (
@@ -60,6 +61,10 @@ type Options struct {
 	PullsWaiting int
 	// ColdReads bounds the goroutines that read messages which are not mapped. Default 4.
 	ColdReads int
+	// Queries bounds the searches and traces of messages that run at once; others wait. Default 2.
+	Queries int
+	// TraceBytes is how much of the log one call of Trace reads. Default 256 MiB.
+	TraceBytes int64
 	// IndexRate bounds how much of the log is read per second to rebuild files of the index. Default 64 MiB.
 	IndexRate int64
 	// Txn configures transactions.
@@ -109,6 +114,8 @@ func (o Options) withDefaults() Options {
 	set(&o.PullsWaiting, 16384)
 	set(&o.ColdReads, 4)
 	set(&o.IndexRate, 64<<20)
+	set(&o.Queries, 2)
+	set(&o.TraceBytes, 256<<20)
 	set(&o.SpaceReserve, 8<<20)
 	o.Txn.setDefaults()
 	if o.NoSpace == nil {
@@ -138,12 +145,14 @@ type Engine struct {
 	log   *commitlog.Log
 	clock clock.Clock
 	cold  chan struct{} // a token for each goroutine that reads cold messages
+	asked chan struct{} // a token for each query that runs
 	reads sync.WaitGroup
 
 	inbox   inbox
 	syncer  syncer
 	indexer indexer
 	done    chan struct{} // closed when the writer has ended
+	leave   chan struct{} // closed when the engine is told to stop: queries end
 	saves   sync.WaitGroup
 	counts  Counts
 
@@ -162,6 +171,7 @@ type Engine struct {
 func Open(o Options) (*Engine, error) {
 	o = o.withDefaults()
 	e := &Engine{o: o, log: o.Store.Log(), clock: o.Clock, cold: make(chan struct{}, o.ColdReads), done: make(chan struct{})}
+	e.asked, e.leave = make(chan struct{}, o.Queries), make(chan struct{})
 	if e.log.MaxBody() < bodyMin {
 		return nil, mqerr.New(mqerr.Invalid, "segments of the log hold records of %d bytes: make them 1 MiB or more", e.log.MaxBody())
 	}
@@ -211,6 +221,7 @@ func (e *Engine) stop() {
 	if !e.started.Load() {
 		return
 	}
+	close(e.leave)
 	closed := make(chan struct{})
 	e.submitOwn(&closeOp{done: func(pos record.Pos, err error) {
 		e.ended.pos, e.ended.err = pos, err

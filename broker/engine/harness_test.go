@@ -101,7 +101,7 @@ func (b *bench) open() error {
 }
 
 func storeOptions(fs vfs.FS) store.Options {
-	return store.Options{FS: fs, Dir: "data", SegmentBytes: 1 << 20, QueueFileBytes: 64 << 10}
+	return store.Options{FS: fs, Dir: "data", SegmentBytes: 1 << 20, QueueFileBytes: 64 << 10, IndexRunEntries: 100}
 }
 
 func (b *bench) openStore() *store.Store {

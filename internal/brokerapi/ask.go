@@ -200,10 +200,13 @@ type Found struct {
 	Body      []byte      `json:"body,omitempty"` // if asked for
 }
 
-// FindReply has the messages, newest first. More says that others matched.
+// FindReply has the messages, newest first. More says that others matched: those stored no later than the
+// last one here.
 type FindReply struct {
 	Messages []Found `json:"messages"`
 	More     bool    `json:"more,omitempty"`
+	// Unknown says what could not be looked at, so that a message that is not here may exist all the same.
+	Unknown []string `json:"unknown,omitempty"`
 }
 
 // TraceRequest asks for the life of one stored message, from the log alone.
@@ -212,6 +215,8 @@ type TraceRequest struct {
 	Topic TopicID `json:"topic"`
 	Pos   LogPos  `json:"pos"`
 	Max   int     `json:"max,omitempty"` // events; 0: 1024
+	// State goes on where an earlier reply that had More ended.
+	State []byte `json:"state,omitempty"`
 }
 
 // TraceEvent is one thing that happened to a message. What does not apply is zero; Group 0 is nobody.
@@ -226,9 +231,13 @@ type TraceEvent struct {
 	Text    string  `json:"text,omitempty"`
 }
 
-// TraceReply has the events in the order of the log. More says that there are others.
+// TraceReply has the events in the order of the log. More says that there may be others: a reply covers a
+// bounded part of the log. Ask again with its State.
 type TraceReply struct {
-	Message Found        `json:"message"`
+	Message Found        `json:"message"` // only in the first reply
 	Events  []TraceEvent `json:"events"`
 	More    bool         `json:"more,omitempty"`
+	State   []byte       `json:"state,omitempty"`
+	Next    LogPos       `json:"next"` // the log was read up to here
+	End     LogPos       `json:"end"`  // where it ended then
 }

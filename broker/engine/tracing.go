@@ -1,0 +1,131 @@
+package engine
+
+import (
+	"context"
+	"errors"
+
+	"github.com/perigee-mq/perigee/broker/trace"
+	"github.com/perigee-mq/perigee/internal/brokerapi"
+	"github.com/perigee-mq/perigee/internal/mqerr"
+	"github.com/perigee-mq/perigee/store/record"
+)
+
+// traceMax bounds the events of one reply.
+const traceMax = 4096
+
+// Trace tells the life of one message from the log alone. It reads Options.TraceBytes of it beside everything
+// else; the caller goes on with what the reply says.
+func (s *session) Trace(ctx context.Context, req *brokerapi.TraceRequest) (*brokerapi.TraceReply, error) {
+	if req.Max < 0 || req.Pos < 0 {
+		return nil, mqerr.New(mqerr.Invalid, "a trace of at most %d events from position %d", req.Max, req.Pos)
+	}
+	t := &tracing{e: s.e, req: req, max: min(req.Max, traceMax), names: map[record.ClientNum]string{}}
+	if t.max == 0 {
+		t.max = 1024
+	}
+	reply, err := query(ctx, s, t.look, t.run)
+	if err != nil || reply.Message.ID == "" {
+		return reply, err
+	}
+	if err := s.call(ctx, func(w *writer) { reply.Message.State = w.stateOf(&reply.Message) }); err != nil {
+		return nil, err // the writer may still be at it
+	}
+	return reply, nil
+}
+
+// tracing is one call of Trace.
+type tracing struct {
+	e     *Engine
+	req   *brokerapi.TraceRequest
+	max   int
+	end   record.Pos                  // of the log when the call came
+	names map[record.ClientNum]string // of the clients that lived then
+	life  *trace.Tracer
+	out   brokerapi.TraceReply
+}
+
+func (t *tracing) look(w *writer) error {
+	of, err := w.topicOf(t.req.Topic)
+	if err != nil {
+		return err
+	}
+	if t.end = w.e.log.Written(); of.sync {
+		t.end = w.e.log.Durable()
+	}
+	w.views.pop.EachClient(func(n record.ClientNum, name string) { t.names[n] = name })
+	return nil
+}
+
+func (t *tracing) run(ctx context.Context) (*brokerapi.TraceReply, error) {
+	if err := t.begin(); err != nil {
+		return nil, err
+	}
+	var events []trace.Event
+	from := t.life.Next
+	err := t.e.log.Scan(from, func(r record.Record) error {
+		switch {
+		case r.Pos >= t.end || t.life.Over:
+			return errEnd
+		case len(events) >= t.max || r.Pos-from >= record.Pos(t.e.o.TraceBytes):
+			t.out.More = true
+			return errEnd
+		}
+		if err := over(ctx); err != nil {
+			return err
+		}
+		var err error
+		events, err = t.life.Apply(events, &r)
+		return err
+	})
+	if err != nil && !errors.Is(err, errEnd) {
+		return nil, err
+	}
+	if t.out.State, err = t.life.Encode(); err != nil {
+		return nil, err
+	}
+	t.out.Events = make([]brokerapi.TraceEvent, len(events))
+	for i := range events {
+		t.out.Events[i] = t.event(&events[i])
+	}
+	t.out.Next, t.out.End = brokerapi.LogPos(t.life.Next), brokerapi.LogPos(t.end)
+	return &t.out, nil
+}
+
+var errEnd = errors.New("enough read")
+
+// begin reads the message, or takes up what an earlier call left.
+func (t *tracing) begin() (err error) {
+	topic, pos := record.TopicID(t.req.Topic), record.Pos(t.req.Pos)
+	if len(t.req.State) > 0 {
+		t.life, err = trace.Decode(t.req.State, topic, pos)
+		return err
+	}
+	if pos >= t.end {
+		return mqerr.New(mqerr.NotFound, "the log ends before position %d", pos)
+	}
+	m, err := t.e.readMessage(pos, false)
+	switch {
+	case mqerr.Is(err, mqerr.Corrupt):
+		return mqerr.New(mqerr.NotFound, "no message can be read at position %d: %w", pos, err)
+	case err != nil:
+		return err
+	case m.Topic != t.req.Topic:
+		return mqerr.New(mqerr.NotFound, "the message at %d is of topic %d", pos, m.Topic)
+	}
+	t.out.Message, t.life = *m, trace.New(topic, pos)
+	return nil
+}
+
+// event is what happened, for the caller. A client whose number was defined before the message is one that
+// still lives, if the log was read to its end and its number was not given up on the way; else its id is not
+// known here.
+func (t *tracing) event(e *trace.Event) brokerapi.TraceEvent {
+	out := brokerapi.TraceEvent{
+		Pos: brokerapi.LogPos(e.Pos), TimeMS: e.Time, What: e.What, Group: brokerapi.GroupID(e.Group), Client: e.Client, Attempt: int32(e.Attempt),
+		UntilMS: e.Until, Text: e.Text,
+	}
+	if _, other := t.life.Clients[e.Unnamed]; e.Unnamed != 0 && !other && !t.out.More && t.names[e.Unnamed] != "" {
+		out.Client = t.names[e.Unnamed]
+	}
+	return out
+}

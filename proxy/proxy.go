@@ -116,6 +116,7 @@ func service(s *server.Server) edge.Service {
 		ReceiveMessage: s.ReceiveMessage, AckMessage: s.AckMessage, Telemetry: s.Telemetry,
 		PullMessage: s.PullMessage, UpdateOffset: s.UpdateOffset, GetOffset: s.GetOffset, QueryOffset: s.QueryOffset,
 		NotifyClientTermination: s.NotifyClientTermination, ChangeInvisibleDuration: s.ChangeInvisibleDuration,
+		ForwardMessageToDeadLetterQueue: s.ForwardMessageToDeadLetterQueue,
 	}
 }
 

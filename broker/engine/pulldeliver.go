@@ -3,7 +3,6 @@ package engine
 import (
 	"github.com/perigee-mq/perigee/internal/brokerapi"
 	"github.com/perigee-mq/perigee/store/commitlog"
-	"github.com/perigee-mq/perigee/store/record"
 )
 
 // finish answers a pull: at once if all messages are mapped, else on a goroutine that may wait for the
@@ -55,7 +54,7 @@ func (o *pullOp) deliver(e *Engine) {
 			e.damaged(l, err)
 			continue
 		}
-		m, err := record.DecodeMsg(rec.Body)
+		m, err := messageOf(&rec)
 		if err != nil {
 			ref.Release()
 			e.damaged(l, err)

@@ -19,6 +19,7 @@ const (
 	RPCReceiveMessage
 	RPCAckMessage
 	RPCChangeInvisibleDuration
+	RPCForwardMessage
 	RPCHeartbeat
 	RPCNotifyClientTermination
 	RPCTelemetry
@@ -31,6 +32,7 @@ const (
 
 var rpcNames = [numRPCs]string{
 	"QueryRoute", "QueryAssignment", "SendMessage", "ReceiveMessage", "AckMessage", "ChangeInvisibleDuration",
+	"ForwardMessageToDeadLetterQueue",
 	"Heartbeat", "NotifyClientTermination", "Telemetry",
 	"PullMessage", "UpdateOffset", "GetOffset", "QueryOffset",
 }
@@ -89,6 +91,9 @@ var exceptions = map[outcomeKey]answer{
 	{mqerr.Invalid, RPCPullMessage}:                   illegalOffset,
 	{mqerr.Invalid, RPCUpdateOffset}:                  illegalOffset,
 	{mqerr.NotFound, RPCGetOffset}:                    {rmqv2.Code_OFFSET_NOT_FOUND, "", "none was stored, and the group has received nothing"},
+	{mqerr.TopicNotFound, RPCForwardMessage}:          deadHandle,
+	{mqerr.GroupNotFound, RPCForwardMessage}:          deadHandle,
+	{mqerr.NotFound, RPCForwardMessage}:               deadHandle,
 	{mqerr.DiskFull, RPCReceiveMessage}: {
 		rmqv2.Code_HA_NOT_AVAILABLE, "",
 		"Java, Node, C++ and C# poll again after 20 ms when told TOO_MANY_REQUESTS, after 1 s on an error",

@@ -53,6 +53,11 @@ func ackFailure(rpc RPC, code rmqv2.Code) reaction {
 	}
 }
 
+// forwardFailure is what push consumers do when a message does not go to the dead letters.
+func forwardFailure(code rmqv2.Code) reaction {
+	return everyClient(RPCForwardMessage, code, "push repeats every 1 s for ever and goes on with its message group only then; simple consumers do not call it")
+}
+
 func everyClient(rpc RPC, code rmqv2.Code, does string) reaction {
 	return reaction{rpc, code, does, does, does, does, does, does, does}
 }
@@ -81,7 +86,7 @@ var reactions = func() []reaction {
 		all = append(all, startFailure(code)...)
 		all = append(all, sendFailure(code), receiveFailure(code))
 		if code != rmqv2.Code_INVALID_RECEIPT_HANDLE {
-			all = append(all, ackFailure(RPCAckMessage, code), ackFailure(RPCChangeInvisibleDuration, code))
+			all = append(all, ackFailure(RPCAckMessage, code), ackFailure(RPCChangeInvisibleDuration, code), forwardFailure(code))
 		}
 	}
 	for _, rpc := range []RPC{RPCAckMessage, RPCChangeInvisibleDuration} {
@@ -91,6 +96,7 @@ var reactions = func() []reaction {
 			"push gives up; simple throws", "an error at once", "push gives up; simple returns an error", "push gives up; simple throws",
 		}, ackFailure(rpc, rmqv2.Code_TOO_MANY_REQUESTS))
 	}
+	all = append(all, forwardFailure(rmqv2.Code_TOO_MANY_REQUESTS), everyClient(RPCForwardMessage, rmqv2.Code_INVALID_RECEIPT_HANDLE, "push repeats every 1 s, most of them for ever; simple consumers do not call it"))
 	all = append(all, startFailure(rmqv2.Code_TOO_MANY_REQUESTS)...)
 	all = append(all, reaction{
 		RPCSendMessage, rmqv2.Code_TOO_MANY_REQUESTS,

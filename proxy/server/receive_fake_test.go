@@ -34,6 +34,7 @@ type memBroker struct {
 	pops     []brokerapi.PopRequest
 	acks     []brokerapi.AckRequest
 	changes  []brokerapi.ChangeRequest
+	forwards int // that were asked for
 	ended    []string
 	unfreed  int    // replies that were not released
 	slow     func() // runs before a pop is answered, on a goroutine of its own

@@ -79,6 +79,10 @@ func decoders() []decoder {
 			q := &ChangeInvisibleDurationRequest{}
 			return q, q.Decode(b)
 		}, equalChange},
+		{"ForwardMessageToDeadLetterQueue", func() proto.Message { return &rmqv2.ForwardMessageToDeadLetterQueueRequest{} }, func(b []byte) (any, error) {
+			q := &ForwardRequest{}
+			return q, q.Decode(b)
+		}, equalForward},
 		{"Heartbeat", func() proto.Message { return &rmqv2.HeartbeatRequest{} }, func(b []byte) (any, error) {
 			q := &HeartbeatRequest{}
 			return q, q.Decode(b)
@@ -238,6 +242,18 @@ func equalChange(o any, t proto.Message) error {
 		same("lite topic", string(q.LiteTopic), m.GetLiteTopic()),
 		same("lite topic set", q.HasLiteTopic, m.LiteTopic != nil),
 		same("suspend", q.Suspend, m.GetSuspend()))
+}
+
+func equalForward(o any, t proto.Message) error {
+	q, m := o.(*ForwardRequest), t.(*rmqv2.ForwardMessageToDeadLetterQueueRequest)
+	return all(
+		equalResource(&q.Group, m.GetGroup()), equalResource(&q.Topic, m.GetTopic()),
+		same("handle", string(q.Handle), m.GetReceiptHandle()),
+		same("message id", string(q.MessageID), m.GetMessageId()),
+		same("attempt", q.Attempt, m.GetDeliveryAttempt()),
+		same("max attempts", q.MaxAttempts, m.GetMaxDeliveryAttempts()),
+		same("lite topic", string(q.LiteTopic), m.GetLiteTopic()),
+		same("lite topic set", q.HasLiteTopic, m.LiteTopic != nil))
 }
 
 func equalSend(o any, t proto.Message) error {

@@ -142,11 +142,11 @@ func (c *checker) record(r record.Record) error {
 		return nil
 	}
 	switch r.Type {
-	case record.TypeMsg:
+	case record.TypeMsg, record.TypeDead:
 		c.Messages++
-		m, err := record.DecodeMsg(r.Body)
+		m, err := messageIn(r)
 		if err == nil && m.Offset >= 0 {
-			c.message(&r.Header, &m)
+			c.message(&r.Header, m)
 		}
 		return err
 	case record.TypeMeta:

@@ -80,6 +80,18 @@ type message struct {
 	Body      int                `json:"body_bytes"`
 }
 
+// dead is a message that moved to another topic.
+type dead struct {
+	Topic    record.TopicID       `json:"topic"`
+	Group    record.GroupID       `json:"group,omitempty"`
+	Queue    record.QueueID       `json:"queue"`
+	Offset   record.QueueOffset   `json:"offset"`
+	Reason   record.DeadReason    `json:"reason"`
+	Attempts uint32               `json:"attempts,omitempty"`
+	History  []record.DeadAttempt `json:"history,omitempty"`
+	Message  message              `json:"message"`
+}
+
 // lineOf decodes a record for people. A body that cannot be decoded is shown as its error.
 func lineOf(r record.Record) Line {
 	l := Line{Pos: int64(r.Pos), Size: r.Size, Type: r.Type.String(), Epoch: uint64(r.Epoch), Time: time.UnixMilli(r.Time).UTC().Format("2006-01-02T15:04:05.000Z")}
@@ -91,14 +103,24 @@ func lineOf(r record.Record) Line {
 	return l
 }
 
+func messageLine(m *record.Msg) message {
+	return message{
+		Topic: m.Topic, Queue: m.Queue, Offset: m.Offset, MsgType: m.Type, ID: string(m.ID), TagHash: m.TagHash, GroupHash: m.GroupHash,
+		DeliverAt: m.DeliverAt, User: len(m.User), Sys: len(m.Sys), Body: len(m.Body),
+	}
+}
+
 func detailOf(r record.Record) (any, record.TopicID, error) {
 	switch r.Type {
 	case record.TypeMsg:
 		m, err := record.DecodeMsg(r.Body)
-		return message{
-			Topic: m.Topic, Queue: m.Queue, Offset: m.Offset, MsgType: m.Type, ID: string(m.ID), TagHash: m.TagHash, GroupHash: m.GroupHash,
-			DeliverAt: m.DeliverAt, User: len(m.User), Sys: len(m.Sys), Body: len(m.Body),
-		}, m.Topic, err
+		return messageLine(&m), m.Topic, err
+	case record.TypeDead:
+		d, err := record.DecodeDead(r.Body)
+		return dead{
+			Topic: d.Topic, Group: d.Group, Queue: d.Queue, Offset: d.Offset, Reason: d.Reason, Attempts: d.Attempts, History: d.History,
+			Message: messageLine(&d.Msg),
+		}, d.Msg.Topic, err
 	case record.TypePopCk:
 		var c record.PopCk
 		err := record.DecodePopCk(r.Body, &c)

@@ -20,15 +20,25 @@ type Position struct {
 	ID     string             `json:"id"`
 }
 
+// messageIn is the message that a record puts somewhere, nil if it puts none.
+func messageIn(r record.Record) (*record.Msg, error) {
+	switch r.Type {
+	case record.TypeMsg:
+		m, err := record.DecodeMsg(r.Body)
+		return &m, err
+	case record.TypeDead:
+		d, err := record.DecodeDead(r.Body)
+		return &d.Msg, err
+	}
+	return nil, nil
+}
+
 // Queue writes the messages of a topic's queues (queue -1: all) from the log, a line each.
 func (d *Dir) Queue(w io.Writer, topic record.TopicID, q record.QueueID, asJSON bool) (Tail, error) {
 	out := json.NewEncoder(w)
 	return d.scan(d.log.First(), func(r record.Record) error {
-		if r.Type != record.TypeMsg {
-			return nil
-		}
-		m, err := record.DecodeMsg(r.Body)
-		if err != nil {
+		m, err := messageIn(r)
+		if m == nil || err != nil {
 			return err
 		}
 		if topic != 0 && m.Topic != topic || q >= 0 && m.Queue != q {

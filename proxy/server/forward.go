@@ -1,0 +1,67 @@
+package server
+
+import (
+	rmqv2 "github.com/perigee-mq/perigee/api/apache/rocketmq/v2"
+	"github.com/perigee-mq/perigee/internal/brokerapi"
+	"github.com/perigee-mq/perigee/internal/mqerr"
+	"github.com/perigee-mq/perigee/proxy/call"
+	"github.com/perigee-mq/perigee/proxy/wire"
+)
+
+// ForwardMessageToDeadLetterQueue moves one message to the dead-letter topic of its group, once however
+// often it is asked for. How often it was delivered is the broker's to know: what the client counts is
+// not looked at.
+func (s *Server) ForwardMessageToDeadLetterQueue(c call.Unary) {
+	var q wire.ForwardRequest
+	if err := q.Decode(c.Request()); err != nil {
+		failDecode(c, err)
+		return
+	}
+	client, no := clientID(c)
+	if no.given() {
+		c.Reply(statusReply(no))
+		return
+	}
+	s.o.Clients.Heard(client, s.o.Now())
+	if no = checkTopic(q.Topic.Name); !no.given() {
+		no = checkGroup(q.Group.Name)
+	}
+	if no.given() {
+		c.Reply(statusReply(no))
+		return
+	}
+	s.forward(c, &q, func(err error) {
+		if err != nil {
+			c.Reply(statusReply(s.outcome(RPCForwardMessage, err)))
+			return
+		}
+		c.Reply(statusReply(refuse(rmqv2.Code_OK, okText)))
+	})
+}
+
+// forward asks the message's broker.
+func (s *Server) forward(c call.Info, q *wire.ForwardRequest, then func(error)) {
+	routes := s.o.Routes.Load()
+	h, err := handleOf(routes, q.Handle, routes.Topic(q.Topic.Name), routes.Group(q.Group.Name))
+	if err != nil {
+		then(err)
+		return
+	}
+	home, err := s.shard(routes, h.Shard)
+	if err != nil {
+		then(err)
+		return
+	}
+	home.broker.Forward(&brokerapi.ForwardRequest{
+		Head:  brokerapi.Head{Epoch: home.epoch, Deadline: s.deadline(c)},
+		Topic: h.Topic, Group: h.Group, Handles: []brokerapi.Handle{h.Handle},
+	}, func(reply *brokerapi.ForwardReply, err error) {
+		if err == nil && len(reply.Errors) != 1 {
+			err = mqerr.New(mqerr.Internal, "broker answered %d results for 1 handle", len(reply.Errors))
+		}
+		if err == nil {
+			err = reply.Errors[0]
+		}
+		then(err)
+	})
+}

@@ -29,6 +29,8 @@ func (t *Table) check() (fault string) {
 	c.must(t.chunks.inUse() == c.chunks+heads+(wheelBase+levels*64)/8, "%d chunks in use, %d found", t.chunks.inUse(), c.chunks)
 	c.must(t.pages.inUse() == c.pages+1, "%d pages in use, %d found", t.pages.inUse(), c.pages)
 	c.must(t.branches.inUse() == c.branches+1, "%d branches in use, %d found", t.branches.inUse(), c.branches)
+	c.must(t.locks.inUse() == c.locks+1, "%d locks in use, %d found", t.locks.inUse(), c.locks)
+	c.must(t.annexes.inUse() == c.annexes+1, "%d annexes in use, %d found", t.annexes.inUse(), c.annexes)
 	return ""
 }
 
@@ -37,6 +39,7 @@ type checker struct {
 	listed                  map[uint32]uint32 // node: head of the list it is in
 	held                    map[uint32]int64  // messages under session leases by client
 	chunks, pages, branches int
+	locks, annexes          int
 	undone                  int64
 }
 
@@ -90,7 +93,64 @@ func (c *checker) list(head uint32) int {
 	}
 }
 
+// order checks the locks of a queue.
+func (c *checker) order(q *queue) {
+	if q.locks == nil {
+		c.must(!q.ordered, "ordered queue %v has no locks", q.key)
+		return
+	}
+	t := c.t
+	c.must(q.ordered || len(q.locks.byHash) > 0, "queue %v has locks for nothing", q.key)
+	var nodes, passed, ready int64
+	free := 0
+	for hash, id := range q.locks.byHash {
+		c.locks++
+		l := t.locks.at(id)
+		c.must(l.hash == hash, "lock %d of %v has another hash", id, q.key)
+		last, before, n, ended := int64(-1), uint32(0), uint32(0), uint32(0)
+		for id2 := l.first; id2 != 0; id2 = t.link(id2).next {
+			s := t.spotOf(id2)
+			c.must(s.offset() > last && t.link(id2).prev == before && t.link(id2).lock == id, "message %d of lock %d of %v", s.offset(), id, q.key)
+			last, before = s.offset(), id2
+			n++
+			if s.page.ready>>s.bit&1 != 0 {
+				ended++
+			}
+		}
+		c.must(l.last == before && l.undone == n && l.ended == ended && n+uint32(l.passedN()) > 0, "lock %d of %v: %+v", id, q.key, *l)
+		c.must(q.ordered || n == 0, "lock %d of %v has messages, but there is no order", id, q.key)
+		nodes += int64(n)
+		if l.passed != nil {
+			count := int64(0)
+			w := l.passed.walk()
+			for off, ok := w.next(); ok; off, ok = w.next() {
+				c.must(off > last && off < q.next && l.passed.has(off), "passed over %d after %d in lock %d of %v", off, last, id, q.key)
+				last = off
+				count++
+				_, undone := t.find(q, off)
+				c.must(!undone, "%d of %v is handed out and passed over", off, q.key)
+			}
+			c.must(count == l.passed.n && count > 0, "%d passed over in lock %d of %v, counted as %d", count, id, q.key, l.passed.n)
+			passed += count
+		}
+		if l.ended == l.undone {
+			free++
+			ready += l.counted
+			c.must(l.counted == int64(n)+l.passedN(), "lock %d of %v counts as %d", id, q.key, l.counted)
+			c.must(l.place > 0 && q.locks.free[l.place-1] == freeLock{t.oldest(l), id}, "lock %d of %v is not where it belongs", id, q.key)
+		} else {
+			c.must(l.place == 0 && l.counted == 0, "lock %d of %v is locked and free", id, q.key)
+		}
+	}
+	c.must(!q.ordered || nodes == q.undone, "%d messages in locks of %v, %d in the queue", nodes, q.key, q.undone)
+	c.must(passed == q.locks.passed && ready == q.locks.ready && free == len(q.locks.free), "locks of %v: %d passed over, %d ready, %d free, counted as %+v", q.key, passed, ready, free, q.locks)
+	for i := range q.locks.free {
+		c.must(i == 0 || q.locks.free[(i-1)/2].off < q.locks.free[i].off, "free locks of %v are no heap", q.key)
+	}
+}
+
 func (c *checker) queue(q *queue) {
+	c.order(q)
 	if q.root == 0 {
 		c.must(q.undone == 0 && q.ready == 0 && q.waiting == 0, "empty queue %v with counters %+v", q.key, q)
 		return
@@ -137,7 +197,11 @@ func (c *checker) page(q *queue, p *page, id uint32, ready, waiting *int64) {
 		c.must((ch != 0) == (uint8(p.live>>(8*i)) != 0), "chunk %d of page %d of %v", i, p.no, q.key)
 		if ch != 0 {
 			c.chunks++
-			c.must(t.chunks.at(ch).page == id && t.chunks.at(ch).place == uint32(i), "chunk %d is not in its page", ch)
+			if t.chunks.at(ch).annex() != 0 {
+				c.annexes++
+			}
+			c.must((t.chunks.at(ch).annex() != 0) == q.ordered, "annex of chunk %d", ch)
+			c.must(t.chunks.at(ch).page == id && t.chunks.at(ch).place() == i, "chunk %d is not in its page", ch)
 		}
 	}
 	for set := p.live; set != 0; set &= set - 1 {

@@ -18,14 +18,17 @@ import (
 //	           uvarint number of those remembered, then each, oldest first:
 //	             uvarint leases since, topic, group, lease/8; bytes attempt id; bytes runs (see try)
 //	uvarint  number of queues, then each, by group, topic, queue:
-//	           uvarint group, topic, queue, next, number of pages, then each, in order:
+//	           uvarint group, topic, queue, next, order: 0, 1 ordered, 2 not any more but something is passed over
+//	           uvarint number of locks, if order is not 0, then each, by hash:
+//	             u64 hash, little-endian; uvarint passed-over spans, each: uvarint gap*2 + many; uvarint count-2, if many
+//	           uvarint number of pages, then each, in order:
 //	             uvarint page number minus that of the page before (from -1)
 //	             u64 un-done offsets, little-endian; then the longest runs of un-done ones that are alike:
-//	               uvarint count, attempt, flags, client
+//	               uvarint count, attempt, flags, client; index of the lock, if order is 1
 //	               varint  lease/8, until: each minus the one before in the queue
 //
 // "bytes" is a uvarint length and the bytes.
-const stateVersion = 1
+const stateVersion = 2
 
 // Encode appends the state to dst.
 func (t *Table) Encode(dst []byte) []byte {
@@ -85,10 +88,16 @@ type alike struct {
 	client  record.ClientNum
 	attempt uint16
 	flags   flags
+	lock    uint32 // encoded as its index in the locks by hash
 }
 
-func (n *node) alike() alike {
-	return alike{int64(n.lease()) >> 3, n.until(), n.client, n.attempt(), flags(n.a[0]) & kept}
+func (t *Table) alike(s spot) alike {
+	n := s.node
+	a := alike{lease: int64(n.lease()) >> 3, until: n.until(), client: n.client, attempt: n.attempt(), flags: flags(n.a[0]) & kept}
+	if s.queue.ordered {
+		a.lock = t.link(s.id).lock
+	}
+	return a
 }
 
 func (t *Table) encodeQueue(dst []byte, q *queue) []byte {
@@ -96,6 +105,7 @@ func (t *Table) encodeQueue(dst []byte, q *queue) []byte {
 	dst = binary.AppendUvarint(dst, uint64(q.key.Topic))
 	dst = binary.AppendUvarint(dst, uint64(uint32(q.key.Queue)))
 	dst = binary.AppendUvarint(dst, uint64(q.next))
+	dst, index := t.encodeLocks(dst, q)
 	pages := 0
 	t.eachPage(q, func(*page) { pages++ })
 	dst = binary.AppendUvarint(dst, uint64(pages))
@@ -106,9 +116,9 @@ func (t *Table) encodeQueue(dst []byte, q *queue) []byte {
 		dst = binary.LittleEndian.AppendUint64(dst, p.live)
 		no = p.no
 		for set := p.live; set != 0; {
-			run := t.spotIn(q, p, lowest(set)).node.alike()
+			run := t.alike(t.spotIn(q, p, lowest(set)))
 			n := 0
-			for set != 0 && t.spotIn(q, p, lowest(set)).node.alike() == run {
+			for set != 0 && t.alike(t.spotIn(q, p, lowest(set))) == run {
 				set &= set - 1
 				n++
 			}
@@ -116,6 +126,9 @@ func (t *Table) encodeQueue(dst []byte, q *queue) []byte {
 			dst = binary.AppendUvarint(dst, uint64(run.attempt))
 			dst = binary.AppendUvarint(dst, uint64(run.flags))
 			dst = binary.AppendUvarint(dst, uint64(run.client))
+			if q.ordered {
+				dst = binary.AppendUvarint(dst, uint64(index[run.lock]))
+			}
 			dst = binary.AppendVarint(dst, run.lease-last.lease)
 			dst = binary.AppendVarint(dst, run.until-last.until)
 			last = run

@@ -29,9 +29,10 @@ func (t *Table) TakeDying(limit int, due func(k Key, n int), dst []Dying) []Dyin
 		t.unlink(id, s.node)
 		if !t.isDead(s) {
 			t.unsetWaits(s)
+			before := t.readyIn(s.queue)
 			t.setReady(s)
-			if due != nil {
-				due(s.queue.key, 1)
+			if n := int(t.readyIn(s.queue) - before); n > 0 && due != nil {
+				due(s.queue.key, n)
 			}
 			continue
 		}
@@ -88,7 +89,7 @@ func (t *Table) taken(d Dying) (spot, bool) {
 
 // isDead reports whether a message whose lease has ended is not to be handed out again.
 func (t *Table) isDead(s spot) bool {
-	return t.dead != nil && !s.node.is(kept) && t.dead(s.queue.key, s.node.attempt())
+	return t.o.Dead != nil && !s.node.is(kept) && t.o.Dead(s.queue.key, s.node.attempt())
 }
 
 // die makes a message in no list dying.

@@ -11,16 +11,16 @@ import (
 	"github.com/perigee-mq/perigee/store/record"
 )
 
-// Decode replaces the state with an encoded one. Nothing is ready until Advance. After an error the
+// Decode replaces the state with an encoded one. Nothing that was handed out is ready until Advance. After an error the
 // table is as it was.
 func (t *Table) Decode(b []byte) error {
 	if len(b) == 0 {
 		return corrupt("in-flight table: no bytes")
 	}
 	if b[0] != stateVersion {
-		return mqerr.New(mqerr.Unsupported, "in-flight table of version %d, this release knows %d: start the release that wrote it", b[0], stateVersion)
+		return mqerr.New(mqerr.Unsupported, "in-flight table of version %d, this release knows %d", b[0], stateVersion)
 	}
-	d := decoder{reader: reader{b: b[1:]}, t: New(Options{Dead: t.dead})}
+	d := decoder{reader: reader{b: b[1:]}, t: New(t.o)}
 	d.t.clients.next = record.ClientNum(d.upTo(math.MaxUint32))
 	last := int64(0)
 	for range d.uvarint() {
@@ -123,7 +123,12 @@ func (d *decoder) queue(last *Key) *Key {
 	if d.bad != "" {
 		return last
 	}
-	q := d.t.record(k, next)
+	order := d.upTo(orderWas)
+	q := d.t.decoded(k, next, order == orderIs)
+	var locks []uint32
+	if order != 0 {
+		locks = d.locks(q)
+	}
 	no := int64(-1)
 	var run alike
 	for range d.uvarint() {
@@ -134,21 +139,29 @@ func (d *decoder) queue(last *Key) *Key {
 			break
 		}
 		if p, id := d.t.makePage(q, no); p.live == 0 {
-			run = d.page(q, p, id, live, run)
+			run = d.page(q, p, id, live, run, locks)
 		} else {
 			d.must(false, "page twice")
 		}
 	}
+	d.settle(q, locks)
 	return &k
 }
 
 // page reads the un-done messages of a page. It returns the last run.
-func (d *decoder) page(q *queue, p *page, id uint32, live uint64, run alike) alike {
+func (d *decoder) page(q *queue, p *page, id uint32, live uint64, run alike, locks []uint32) alike {
 	for live != 0 {
 		n := d.upTo(64)
 		run.attempt = uint16(d.upTo(math.MaxUint16))
 		run.flags = flags(d.upTo(uint64(kept)))
 		run.client = record.ClientNum(d.upTo(math.MaxUint32))
+		if q.ordered {
+			i := d.upTo(math.MaxUint32)
+			if d.must(i < uint64(len(locks)), "lock out of range"); d.bad != "" {
+				break
+			}
+			run.lock = locks[i]
+		}
 		run.lease += d.varint()
 		run.until += d.varint()
 		d.must(n > 0 && int(n) <= bits.OnesCount64(live), "run out of range")
@@ -159,7 +172,13 @@ func (d *decoder) page(q *queue, p *page, id uint32, live uint64, run alike) ali
 			break
 		}
 		for ; n > 0; n-- {
-			d.message(d.t.add(q, p, id, lowest(live)), c, run)
+			s := d.t.add(q, p, id, lowest(live))
+			d.message(s, c, run)
+			if q.ordered {
+				d.t.join(s, run.lock)
+				l := d.t.locks.at(run.lock)
+				d.must(l.passed == nil || l.passed.head.first > s.offset(), "handed out before an older one of its group")
+			}
 			live &= live - 1
 		}
 	}

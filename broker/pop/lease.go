@@ -17,10 +17,15 @@ func (t *Table) ApplyLease(pos record.Pos, ck *record.PopCk) error {
 	after := uint32(0) // the message of this lease that entered its client's list last
 	for i := range ck.Sections {
 		sec := &ck.Sections[i]
+		k := Key{ck.Group, ck.Topic, sec.Queue}
+		if t.inOrder(k) {
+			after = t.leaseInOrder(pos, ck, sec, c, after)
+			continue
+		}
 		if len(sec.Items) == 0 {
 			continue
 		}
-		q := t.record(Key{ck.Group, ck.Topic, sec.Queue}, int64(sec.Items[0].Offset))
+		q := t.record(k, int64(sec.Items[0].Offset))
 		at := cursor{t: t, q: q}
 		for _, it := range sec.Items {
 			off := int64(it.Offset)
@@ -41,20 +46,26 @@ func (t *Table) ApplyLease(pos record.Pos, ck *record.PopCk) error {
 				s, _ = at.find(off)
 				t.detach(s)
 			}
-			s.node.setLease(pos)
-			s.node.setUntil(ck.Until, it.Attempt)
-			if ck.Session {
-				t.enter(c, s, ck.Until, after)
-				after = s.id
-			} else {
-				t.schedule(s.id, s.node, ck.Until)
-			}
+			after = t.handOut(s, pos, ck, it.Attempt, c, after)
 		}
 	}
 	if c != nil && len(ck.AttemptID) > 0 {
 		t.remember(c, pos, ck)
 	}
 	return nil
+}
+
+// handOut gives a message that is in no list its new lease. It returns the message of this lease that
+// entered its client's list last.
+func (t *Table) handOut(s spot, pos record.Pos, ck *record.PopCk, attempt uint16, c *client, after uint32) uint32 {
+	s.node.setLease(pos)
+	s.node.setUntil(ck.Until, attempt)
+	if ck.Session {
+		t.enter(c, s, ck.Until, after)
+		return s.id
+	}
+	t.schedule(s.id, s.node, ck.Until)
+	return after
 }
 
 // checkLease says why a lease record does not fit, nil if it does.
@@ -69,6 +80,7 @@ func (t *Table) checkLease(pos record.Pos, ck *record.PopCk) error {
 		return err
 	}
 	items := 0
+	t.lease.empty()
 	for i := range ck.Sections {
 		if items += len(ck.Sections[i].Items); items > leaseMax {
 			return corrupt("lease at %d has more than %d items", pos, leaseMax)
@@ -78,7 +90,16 @@ func (t *Table) checkLease(pos record.Pos, ck *record.PopCk) error {
 				return corrupt("lease at %d names queue %d twice", pos, ck.Sections[i].Queue)
 			}
 		}
-		if err := t.checkItems(pos, Key{ck.Group, ck.Topic, ck.Sections[i].Queue}, ck.Sections[i].Items); err != nil {
+		k, err := Key{ck.Group, ck.Topic, ck.Sections[i].Queue}, error(nil)
+		switch {
+		case t.inOrder(k):
+			err = t.checkInOrder(pos, ck, &ck.Sections[i])
+		case ck.Ordered:
+			err = corrupt("lease at %d of %v is in order, the group is not", pos, k)
+		default:
+			err = t.checkItems(pos, k, ck.Sections[i].Items)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -131,10 +152,18 @@ func (t *Table) checkItems(pos record.Pos, k Key, items []record.PopItem) error 
 		if !ok {
 			return corrupt("lease at %d hands out offset %d of %v, which is done", pos, off, k)
 		}
-		if it.Attempt != 0 && (it.Attempt != s.node.nextAttempt() || it.Prev != s.node.lease() || pos <= it.Prev) {
-			return corrupt("lease at %d: attempt %d after lease %d of offset %d of %v, expected %d after %d",
-				pos, it.Attempt, it.Prev, off, k, s.node.nextAttempt(), s.node.lease())
+		if err := checkAgain(pos, k, it, s.node); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+// checkAgain says why an item does not fit the message that was handed out before.
+func checkAgain(pos record.Pos, k Key, it record.PopItem, n *node) error {
+	if it.Attempt != 0 && (it.Attempt != n.nextAttempt() || it.Prev != n.lease() || pos <= it.Prev) {
+		return corrupt("lease at %d: attempt %d after lease %d of offset %d of %v, expected %d after %d",
+			pos, it.Attempt, it.Prev, it.Offset, k, n.nextAttempt(), n.lease())
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package pop
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/perigee-mq/perigee/store/record"
@@ -12,11 +13,13 @@ type model struct {
 	now     int64
 	queues  map[Key]*modelQueue
 	clients map[record.ClientNum]*modelClient
+	ordered map[record.GroupID]bool
 }
 
 type modelQueue struct {
 	next   int64
 	undone map[int64]*modelMessage
+	passed map[int64]bool
 }
 
 type modelMessage struct {
@@ -44,16 +47,33 @@ type modelTry struct {
 }
 
 func newModel() *model {
-	return &model{queues: map[Key]*modelQueue{}, clients: map[record.ClientNum]*modelClient{}}
+	return &model{queues: map[Key]*modelQueue{}, clients: map[record.ClientNum]*modelClient{}, ordered: map[record.GroupID]bool{}}
 }
 
 // modelDead is the Dead of the model and of the tables compared with it.
 func modelDead(k Key, attempt uint16) bool { return int(attempt) >= 2+int(k.Group) }
 
+// modelGroup is the message group of a message: few that have many, and many that have few.
+func modelGroup(k Key, off int64) uint64 {
+	x := uint64(off)*0x9e3779b97f4a7c15 + uint64(k.Topic)
+	if x>>60 < 12 {
+		return x >> 50 & 3
+	}
+	return 4 + x>>40&63
+}
+
+func modelGroups(k Key, off record.QueueOffset, dst []uint64) (int, error) {
+	n := 1 + int(off)%len(dst)
+	for i := range n {
+		dst[i] = modelGroup(k, int64(off)+int64(i))
+	}
+	return n, nil
+}
+
 func (m *model) queue(k Key, from int64) *modelQueue {
 	q := m.queues[k]
 	if q == nil {
-		q = &modelQueue{next: from, undone: map[int64]*modelMessage{}}
+		q = &modelQueue{next: from, undone: map[int64]*modelMessage{}, passed: map[int64]bool{}}
 		m.queues[k] = q
 	}
 	return q
@@ -89,7 +109,7 @@ func (q *modelQueue) offsets() []int64 {
 
 func (q *modelQueue) undoneFrom(off int64) int64 {
 	n := int64(0)
-	for at := range q.undone {
+	for _, at := range q.below() {
 		if at >= off {
 			n++
 		}
@@ -120,9 +140,100 @@ func (m *model) plan(k Key, end int64, limit int, match func(record.QueueOffset)
 			return items
 		}
 	}
+	sorted := func() []record.PopItem {
+		slices.SortFunc(items, func(a, b record.PopItem) int { return cmp.Compare(a.Offset, b.Offset) })
+		return items
+	}
+	for _, off := range slices.Sorted(maps.Keys(q.passed)) { // while the group was ordered
+		if !take(off, 1, -1) {
+			return sorted()
+		}
+	}
 	for off := q.next; off < end && take(off, 1, -1); off++ {
 	}
-	return items
+	return sorted()
+}
+
+// below are the un-done offsets below next.
+func (q *modelQueue) below() []int64 {
+	all := slices.AppendSeq(q.offsets(), maps.Keys(q.passed))
+	slices.Sort(all)
+	return all
+}
+
+// modelOrder is the un-done messages of one message group below next.
+type modelOrder struct {
+	hash uint64
+	all  []int64
+	free bool // may go out
+}
+
+// groups are the message groups with un-done messages below next, by their oldest.
+func (q *modelQueue) groups(k Key) []*modelOrder {
+	var all []*modelOrder
+	by := map[uint64]*modelOrder{}
+	for _, off := range q.below() {
+		g := q.undone[off]
+		hash := modelGroup(k, off)
+		o := by[hash]
+		if o == nil {
+			o = &modelOrder{hash: hash, free: true}
+			by[hash] = o
+			all = append(all, o)
+		}
+		o.all = append(o.all, off)
+		o.free = o.free && (g == nil || g.ready)
+	}
+	return all
+}
+
+// planOrdered is plan for an ordered queue.
+func (m *model) planOrdered(k Key, end int64, limit, look int, match func(record.QueueOffset) Verdict) ([]record.PopItem, int64) {
+	q := m.queues[k]
+	var items []record.PopItem
+	stopped := false
+	take := func(off int64) {
+		it := record.PopItem{Offset: record.QueueOffset(off), Attempt: 1, Prev: -1}
+		if g := q.undone[off]; g != nil {
+			it.Attempt, it.Prev = g.nextAttempt(), g.lease
+		}
+		switch match(it.Offset) {
+		case Stop:
+			stopped = true
+			return
+		case Skip:
+			it.Attempt, it.Prev = 0, -1
+		case Take:
+			limit--
+		}
+		items = append(items, it)
+		stopped = limit == 0
+	}
+	free := map[uint64]bool{}
+	known := q.groups(k)
+	for _, g := range known {
+		free[g.hash] = g.free
+		for i := 0; i < len(g.all) && g.free && !stopped; i++ {
+			take(g.all[i])
+		}
+	}
+	next := q.next
+	for ; next < end && !stopped; next++ {
+		hash := modelGroup(k, next)
+		if is, met := free[hash]; met && !is {
+			if look == 0 {
+				break
+			}
+			look--
+			continue
+		}
+		n := len(items)
+		if take(next); len(items) == n {
+			break
+		}
+	}
+	slices.SortFunc(items, func(a, b record.PopItem) int { return cmp.Compare(a.Offset, b.Offset) })
+	return items, next
 }
 
 func (g *modelMessage) nextAttempt() uint16 {
@@ -138,9 +249,17 @@ func (m *model) lease(pos record.Pos, ck *record.PopCk) {
 	}
 	y := modelTry{ck.Topic, ck.Group, string(ck.AttemptID), pos, nil}
 	for _, sec := range ck.Sections {
+		k := Key{ck.Group, ck.Topic, sec.Queue}
+		if q := m.queues[k]; q != nil && ck.Ordered {
+			for off := q.next; off < int64(sec.Next); off++ {
+				q.passed[off] = true
+			}
+			q.next = int64(sec.Next)
+		}
 		for _, it := range sec.Items {
-			q := m.queue(Key{ck.Group, ck.Topic, sec.Queue}, int64(it.Offset))
+			q := m.queue(k, int64(it.Offset))
 			q.next = max(q.next, int64(it.Offset)+1)
+			delete(q.passed, int64(it.Offset))
 			if it.Attempt == 0 {
 				delete(q.undone, int64(it.Offset))
 				continue
@@ -232,6 +351,29 @@ func (m *model) stats(k Key) Stats {
 			s.Waiting++
 		default:
 			s.InFlight++
+		}
+	}
+	for off := range q.passed {
+		s.Floor = min(s.Floor, record.QueueOffset(off))
+	}
+	if !m.ordered[k.Group] {
+		for off := range q.passed {
+			s.Ready++
+			if s.FirstReady < 0 || off < int64(s.FirstReady) {
+				s.FirstReady = record.QueueOffset(off)
+			}
+		}
+		return s
+	}
+	s.Waiting += s.Ready + int64(len(q.passed))
+	s.Ready, s.FirstReady = 0, -1
+	for _, g := range q.groups(k) {
+		if g.free {
+			s.Ready += int64(len(g.all))
+			s.Waiting -= int64(len(g.all))
+			if s.FirstReady < 0 {
+				s.FirstReady = record.QueueOffset(g.all[0])
+			}
 		}
 	}
 	return s

@@ -62,8 +62,12 @@ func (n *node) setUntil(ms int64, attempt uint16) {
 type chunk struct {
 	nodes [8]node
 	page  uint32 // index of its page; 0 for a chunk of list heads and timers
-	place uint32 // in page.chunks
+	where uint32 // place in page.chunks; above three bits, the index of its annex, 0 if it has none
 }
+
+func (c *chunk) place() int        { return int(c.where & 7) }
+func (c *chunk) annex() uint32     { return c.where >> 3 }
+func (c *chunk) setAnnex(a uint32) { c.where = c.where&7 | a<<3 }
 
 // page is 64 consecutive offsets of a queue, of which at least one is un-done.
 type page struct {
@@ -96,12 +100,14 @@ type queue struct {
 	slot     uint32
 	next     int64 // offsets at or above were never handed out
 	undone   int64
-	ready    int64
+	ready    int64 // messages whose lease has ended; of an ordered queue, not all of them may go out
 	waiting  int64
 	prefix   int64  // number of any page in the tree, shifted right by 6*height
 	root     uint32 // a page if height is 0, else a branch; 0 for an empty tree
 	height   uint8
 	recorded bool // a record has named it: it is part of the encoded state
+	ordered  bool
+	locks    *locks // of an ordered queue; of another one, while there are passed-over messages, else nil
 }
 
 // spot is where an un-done message is.
@@ -128,7 +134,7 @@ func (t *Table) spotIn(q *queue, p *page, bit int) spot {
 func (t *Table) spotOf(id uint32) spot {
 	c := t.chunks.at(id >> 3)
 	p := t.pages.at(c.page)
-	return spot{t.queues[p.queue], p, int(c.place<<3 | id&7), id, &c.nodes[id&7]}
+	return spot{t.queues[p.queue], p, c.place()<<3 | int(id&7), id, &c.nodes[id&7]}
 }
 
 // find returns the spot of an offset below next, false if it is done.
@@ -147,7 +153,7 @@ func (t *Table) add(q *queue, p *page, id uint32, bit int) spot {
 		c = t.chunks.alloc()
 		p.chunks[bit>>3] = c
 		head := t.chunks.at(c)
-		head.page, head.place = id, uint32(bit>>3)
+		head.page, head.where = id, uint32(bit>>3)
 	}
 	p.live |= 1 << bit
 	q.undone++
@@ -158,12 +164,15 @@ func (t *Table) add(q *queue, p *page, id uint32, bit int) spot {
 // finish makes an un-done message done. It reports whether its page is gone with it.
 func (t *Table) finish(s spot) (gone bool) {
 	t.detach(s)
+	if s.queue.ordered {
+		t.quit(s)
+	}
 	s.queue.undone--
 	t.undone--
 	p := s.page
 	p.live &^= 1 << s.bit
 	if uint8(p.live>>(s.bit&^7)) == 0 {
-		t.chunks.free(p.chunks[s.bit>>3])
+		t.freeChunk(p.chunks[s.bit>>3])
 		p.chunks[s.bit>>3] = 0
 	}
 	if p.live != 0 {
@@ -171,6 +180,11 @@ func (t *Table) finish(s spot) (gone bool) {
 	}
 	t.removePage(s.queue, p.no)
 	return true
+}
+
+func (t *Table) freeChunk(id uint32) {
+	t.freeAnnex(t.chunks.at(id))
+	t.chunks.free(id)
 }
 
 // detach takes an un-done message out of the list or set it is in and out of the counters; a session
@@ -197,6 +211,9 @@ func (t *Table) setReady(s spot) {
 	}
 	s.page.ready |= 1 << s.bit
 	s.queue.ready++
+	if s.queue.ordered {
+		t.end(s, 1)
+	}
 }
 
 func (t *Table) clearReady(s spot) {
@@ -204,5 +221,8 @@ func (t *Table) clearReady(s spot) {
 	s.queue.ready--
 	if s.page.ready == 0 {
 		t.unmarkReady(s.queue, s.page.no)
+	}
+	if s.queue.ordered {
+		t.end(s, -1)
 	}
 }

@@ -32,6 +32,13 @@ type Options struct {
 	// ends. It is asked then, not for messages that were given back or suspended (Change.Keep), and must
 	// not call the table. Default: never.
 	Dead func(k Key, attempt uint16) bool
+	// Ordered tells whether a group is handed messages in order: of each message group, one delivery after
+	// the other. It is asked when a queue is named for the first time; SetOrdered tells of changes.
+	// Default: none is.
+	Ordered func(g record.GroupID) bool
+	// Groups reads the message-group hashes of messages of a queue, from off on, at least one; 0 for a
+	// message without a message group. It is asked for ordered groups only. Default: no message has one.
+	Groups func(k Key, off record.QueueOffset, dst []uint64) (int, error)
 }
 
 // State is what a receipt handle is now.
@@ -44,13 +51,14 @@ const (
 	Done                 // the message is done
 )
 
-// Stats is the state of one queue for one group as of the last Advance, exact.
+// Stats is the state of one queue for one group as of the last Advance, exact. Messages below Next that
+// are not done are in one of InFlight, Ready and Waiting.
 type Stats struct {
 	Floor      record.QueueOffset // everything below is done
 	Next       record.QueueOffset // nothing at or above was handed out
 	InFlight   int64              // leased
-	Ready      int64              // came back and may go out again
-	Waiting    int64              // not leased, not to go out: suspended, or dying
+	Ready      int64              // not leased and may go out: came back, or passed over before
+	Waiting    int64              // not leased, not to go out yet: suspended, dying, or behind an older one of its message group
 	FirstReady record.QueueOffset // lowest offset of Ready, -1 if there is none
 }
 
@@ -60,11 +68,16 @@ type Stats struct {
 // the wheel, the list of what is overdue, the list of the client that holds it, the ready set, the
 // lists of what is dying.
 type Table struct {
-	dead func(k Key, attempt uint16) bool
+	o Options
 
 	chunks   slab[chunk]
 	pages    slab[page]
 	branches slab[branch]
+	locks    slab[lock]
+	annexes  slab[annex]
+	hashes   hashes
+	plan     plan // memory of the last one
+	lease    leaseCheck
 
 	byKey  map[Key]*queue
 	recent *queue   // found last, nil if none: most records name a queue more than once
@@ -78,9 +91,11 @@ type Table struct {
 
 // New returns an empty table.
 func New(o Options) *Table {
-	t := &Table{dead: o.Dead, byKey: map[Key]*queue{}}
+	t := &Table{o: o, byKey: map[Key]*queue{}}
 	t.pages.alloc() // index 0 means "none"
 	t.branches.alloc()
+	t.locks.alloc()
+	t.annexes.alloc()
 	t.initWheel()
 	t.clients.init()
 	return t
@@ -109,6 +124,8 @@ func (t *Table) Check(k Key, off record.QueueOffset, lease record.Pos) State {
 	}
 	at, ok := t.find(q, int64(off))
 	switch {
+	case !ok && t.passedOver(q, int64(off)):
+		return Stale
 	case !ok:
 		return Done
 	case at.node.lease() == lease:
@@ -127,14 +144,32 @@ func (t *Table) Stats(k Key) Stats {
 		Floor:      record.QueueOffset(t.floor(q)),
 		Next:       record.QueueOffset(q.next),
 		InFlight:   q.undone - q.ready - q.waiting,
-		Ready:      q.ready,
+		Ready:      t.readyIn(q),
 		Waiting:    q.waiting,
 		FirstReady: -1,
 	}
-	if p := t.readyPage(q, 0); p != nil {
+	if p := t.readyPage(q, 0); p != nil && !q.ordered {
 		s.FirstReady = record.QueueOffset(p.first() + int64(lowest(p.ready)))
 	}
+	if q.locks == nil {
+		return s
+	}
+	s.Waiting += q.ready + q.locks.passed - s.Ready
+	if free := q.locks.free; len(free) > 0 && (s.FirstReady < 0 || free[0].off < int64(s.FirstReady)) {
+		s.FirstReady = record.QueueOffset(free[0].off)
+	}
 	return s
+}
+
+// readyIn is how many messages of a queue may go out.
+func (t *Table) readyIn(q *queue) int64 {
+	switch {
+	case q.locks == nil:
+		return q.ready
+	case q.ordered:
+		return q.locks.ready
+	}
+	return q.ready + q.locks.ready
 }
 
 // DropTopic forgets all queues of a deleted topic.
@@ -163,7 +198,7 @@ func (t *Table) drop(which func(Key) bool) {
 }
 
 func (t *Table) dropQueue(q *queue) {
-	t.recent = nil
+	t.recent, t.hashes.n = nil, 0
 	t.eachPage(q, func(p *page) {
 		for set := p.live; set != 0; set &= set - 1 {
 			t.detach(t.spotIn(q, p, lowest(set)))
@@ -190,6 +225,9 @@ func (t *Table) queueOf(k Key) *queue {
 
 func (t *Table) newQueue(k Key) *queue {
 	q := &queue{key: k}
+	if t.orderedGroup(k.Group) {
+		t.setOrdered(q)
+	}
 	if n := len(t.slots); n > 0 {
 		q.slot = t.slots[n-1]
 		t.slots = t.slots[:n-1]

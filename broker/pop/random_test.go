@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -47,7 +48,7 @@ func TestRandom(t *testing.T) {
 	}
 	t.Logf("operations: %v", count)
 	if *seedFlag == 0 {
-		for _, op := range []string{"lease", "again", "ack", "change", "skip", "session end", "advance", "restart", "misfit", "drop", "reset", "bury"} {
+		for _, op := range []string{"lease", "again", "ack", "change", "skip", "session end", "advance", "restart", "misfit", "drop", "reset", "bury", "order", "lease in order"} {
 			if count[op] < *seedsFlag {
 				t.Errorf("only %d times %q", count[op], op)
 			}
@@ -55,31 +56,60 @@ func TestRandom(t *testing.T) {
 	}
 }
 
+// modelOptions begin with every group unordered.
+var modelOptions = Options{Dead: modelDead, Groups: modelGroups}
+
 type run struct {
-	t       *testing.T
-	rng     *rand.Rand
-	table   *Table
-	model   *model
-	end     map[Key]int64
-	log     []func(*Table) error
-	acks    []func(*Table) error // done in the table, not in the log yet
-	mid     []byte               // state after the first midAt records
-	midAt   int
-	pos     record.Pos
-	clients []string
-	ids     int
-	next    record.ClientNum
-	dropped int // topics
-	taken   []Dying
+	t          *testing.T
+	rng        *rand.Rand
+	table      *Table
+	model      *model
+	end        map[Key]int64
+	log        []func(*Table) error
+	acks       []func(*Table) error // done in the table, not in the log yet
+	mid        []byte               // state after the first midAt records
+	midAt      int
+	midOrdered map[record.GroupID]bool
+	groups     map[*Table]map[record.GroupID]bool // which are ordered, as of the table's place in the log
+	pos        record.Pos
+	clients    []string
+	ids        int
+	next       record.ClientNum
+	dropped    int // topics
+	taken      []Dying
 }
 
 func newRun(t *testing.T, seed uint64) *run {
 	r := &run{
-		t: t, rng: rand.New(rand.NewPCG(seed, 0)), table: New(Options{Dead: modelDead}), model: newModel(),
+		t: t, rng: rand.New(rand.NewPCG(seed, 0)), model: newModel(), groups: map[*Table]map[record.GroupID]bool{},
 		end: map[Key]int64{}, clients: []string{"a", "b", "c"}, next: 1,
 	}
+	r.table = r.empty(map[record.GroupID]bool{})
+	r.midOrdered = map[record.GroupID]bool{}
 	r.mid = r.table.Encode(nil)
 	return r
+}
+
+// empty is a table that knows groups of its own as of its place in the log.
+func (r *run) empty(ordered map[record.GroupID]bool) *Table {
+	own := maps.Clone(ordered)
+	o := modelOptions
+	o.Ordered = func(g record.GroupID) bool { return own[g] }
+	t := New(o)
+	r.groups[t] = own
+	return t
+}
+
+// order changes a group between ordered and not.
+func (r *run) order() string {
+	g := r.key().Group
+	is := !r.model.ordered[g]
+	r.model.ordered[g] = is
+	r.apply(func(t *Table) error {
+		r.groups[t][g] = is
+		return t.SetOrdered(g, is)
+	})
+	return "order"
 }
 
 func (r *run) key() Key {
@@ -130,6 +160,8 @@ func (r *run) step() string {
 	case n < 94:
 		r.again()
 		return "again"
+	case n < 95:
+		return r.order()
 	case n < 96:
 		r.misfit()
 		return "misfit"
@@ -160,7 +192,7 @@ func (r *run) advance(by int64) {
 
 func (r *run) lease() string {
 	k := r.key()
-	ck := record.PopCk{Topic: k.Topic, Group: k.Group, Until: r.model.now + r.span()}
+	ck := record.PopCk{Topic: k.Topic, Group: k.Group, Until: r.model.now + r.span(), Ordered: r.model.ordered[k.Group]}
 	if r.rng.IntN(10) == 0 {
 		ck.Until = max(0, r.model.now-r.span())
 	}
@@ -190,13 +222,22 @@ func (r *run) lease() string {
 		started := r.model.queues[k] != nil
 		mq := r.model.queue(k, r.table.byKey[k].next)
 		r.end[k] = max(r.end[k], mq.next)
+		if ck.Ordered {
+			sec := r.planOrdered(k, limit, match)
+			if len(sec.Items) > 0 || int64(sec.Next) > mq.next {
+				ck.Sections = append(ck.Sections, sec)
+			} else if !started {
+				delete(r.model.queues, k)
+			}
+			continue
+		}
 		got := r.table.Plan(k, record.QueueOffset(r.end[k]), limit, match, nil)
 		want := r.model.plan(k, r.end[k], limit, match)
 		if !slices.Equal(got, want) {
 			r.t.Errorf("plan of %v: %v, want %v", k, got, want)
 		}
 		r.mayGoOut(mq, got)
-		if r.rng.IntN(4) == 0 { // a broker may leave what came back for another time
+		if len(mq.passed) == 0 && r.rng.IntN(4) == 0 { // a broker may leave what came back for another time
 			got = slices.DeleteFunc(got, func(it record.PopItem) bool { return int64(it.Offset) < mq.next && r.rng.IntN(2) == 0 })
 		}
 		if len(got) > 0 {
@@ -213,14 +254,62 @@ func (r *run) lease() string {
 	pos := r.pos
 	r.model.lease(pos, &ck)
 	r.apply(func(t *Table) error { return t.ApplyLease(pos, &ck) })
+	if ck.Ordered {
+		return "lease in order"
+	}
 	return "lease"
+}
+
+// planOrdered plans a section of a lease in order.
+func (r *run) planOrdered(k Key, limit int, match func(record.QueueOffset) Verdict) record.PopSection {
+	look := r.rng.IntN(1 << r.rng.IntN(8))
+	got, next, err := r.table.PlanOrdered(k, record.QueueOffset(r.end[k]), limit, look, match, nil)
+	if err != nil {
+		r.t.Error(err)
+	}
+	want, end := r.model.planOrdered(k, r.end[k], limit, look, match)
+	if !slices.Equal(got, want) || int64(next) != end {
+		r.t.Errorf("plan of %v in order: %v up to %d, want %v up to %d", k, got, next, want, end)
+	}
+	q := r.model.queues[k]
+	r.mayGoOut(q, got)
+	r.inOrder(k, q, got)
+	return record.PopSection{Queue: k.Queue, Items: got, Next: next}
+}
+
+// inOrder asserts that of each message group the oldest un-done messages go out, without a gap, and none
+// while another one is out.
+func (r *run) inOrder(k Key, q *modelQueue, items []record.PopItem) {
+	out := map[uint64]int64{} // the youngest that goes out
+	in := map[int64]bool{}
+	for _, it := range items {
+		in[int64(it.Offset)] = true
+		if it.Attempt > 0 {
+			out[modelGroup(k, int64(it.Offset))] = int64(it.Offset)
+		}
+	}
+	below := q.below()
+	for off := q.next; off < r.end[k]; off++ {
+		below = append(below, off)
+	}
+	for _, off := range below {
+		hash := modelGroup(k, off)
+		last, is := out[hash]
+		g := q.undone[off]
+		if is && g != nil && r.model.end(g) > r.model.now {
+			r.t.Errorf("%d of %v goes out at %d while %d of its group is leased until %d", last, k, r.model.now, off, r.model.end(g))
+		}
+		if is && off < last && !in[off] {
+			r.t.Errorf("%d of %v goes out before %d of its group", last, k, off)
+		}
+	}
 }
 
 // mayGoOut asserts that nothing is handed out that is done or under a lease that has not ended.
 func (r *run) mayGoOut(q *modelQueue, items []record.PopItem) {
 	for _, it := range items {
 		g := q.undone[int64(it.Offset)]
-		if g == nil && int64(it.Offset) < q.next {
+		if g == nil && !q.passed[int64(it.Offset)] && int64(it.Offset) < q.next {
 			r.t.Errorf("offset %d goes out and is done", it.Offset)
 		}
 		if g != nil && r.model.end(g) > r.model.now {
@@ -273,7 +362,7 @@ func (r *run) ack() string {
 	a := record.PopAck{}
 	for range 1 + r.rng.IntN(20) {
 		k, off, _ := r.any()
-		if off < 0 {
+		if off < 0 || r.model.queues[k].passed[off] {
 			continue
 		}
 		r.model.ack(k, off)
@@ -351,7 +440,7 @@ func (r *run) again() {
 func (r *run) misfit() {
 	before := r.table.Encode(nil)
 	k, off, g := r.any()
-	if off < 0 {
+	if off < 0 || r.model.queues[k].passed[off] {
 		return
 	}
 	o, next := record.QueueOffset(off), record.QueueOffset(r.model.queues[k].next)
@@ -425,7 +514,7 @@ func (r *run) reset() {
 	if left, want := r.table.Undone(k, record.QueueOffset(off)), q.undoneFrom(off); left != want {
 		r.t.Errorf("%d un-done at or above %d of %v, want %d", left, off, k, want)
 	}
-	q.next, q.undone = off, map[int64]*modelMessage{}
+	q.next, q.undone, q.passed = off, map[int64]*modelMessage{}, map[int64]bool{}
 	r.model.sweep()
 	r.apply(func(t *Table) error { return t.ApplyReset(k, record.QueueOffset(off)) })
 }
@@ -436,11 +525,12 @@ func (r *run) restart() {
 	var t *Table
 	if r.rng.IntN(2) == 0 {
 		t = r.decode(r.table.Encode(nil))
-		r.mid, r.midAt = r.table.Encode(nil), len(r.log)
+		r.mid, r.midAt, r.midOrdered = r.table.Encode(nil), len(r.log), maps.Clone(r.model.ordered)
 	} else {
 		t = r.replay("at a restart")
 	}
 	r.table, r.taken = t, nil
+	r.groups = map[*Table]map[record.GroupID]bool{t: r.groups[t]}
 	for _, q := range r.model.queues {
 		for _, g := range q.undone {
 			g.ready, g.held = false, false
@@ -450,7 +540,7 @@ func (r *run) restart() {
 }
 
 func (r *run) decode(b []byte) *Table {
-	t := New(Options{Dead: modelDead})
+	t := r.empty(r.model.ordered)
 	if err := t.Decode(b); err != nil {
 		r.t.Errorf("decode: %v", err)
 	}
@@ -463,7 +553,10 @@ func (r *run) decode(b []byte) *Table {
 // replay rebuilds the table from the whole log, and from the state in the middle and the rest; both
 // must be the state that the table has, byte for byte.
 func (r *run) replay(when string) *Table {
-	whole, rest := New(Options{Dead: modelDead}), r.decode(r.mid)
+	whole, rest := r.empty(map[record.GroupID]bool{}), r.empty(r.midOrdered)
+	if err := rest.Decode(r.mid); err != nil {
+		r.t.Errorf("decode: %v", err)
+	}
 	for i, rec := range r.log {
 		if err := rec(whole); err != nil {
 			r.t.Errorf("%s: replay: %v", when, err)
@@ -503,6 +596,12 @@ func (r *run) compare(thorough bool) {
 	}
 	k, off, g := r.any()
 	if off < 0 {
+		return
+	}
+	if r.model.queues[k].passed[off] {
+		if s := r.table.Check(k, record.QueueOffset(off), 8); s != Stale {
+			r.t.Errorf("%d of %v was never handed out, but %d", off, k, s)
+		}
 		return
 	}
 	state := func(lease record.Pos) State { return r.table.Check(k, record.QueueOffset(off), lease) }

@@ -22,7 +22,8 @@ func (t *Table) ApplyReset(k Key, off record.QueueOffset) error {
 	return nil
 }
 
-// Undone counts the un-done messages of a queue at or above off. It looks at each page.
+// Undone counts the un-done messages of a queue at or above off. It looks at each page
+// and at all that was passed over.
 func (t *Table) Undone(k Key, off record.QueueOffset) int64 {
 	q := t.queueOf(k)
 	if q == nil {
@@ -30,5 +31,12 @@ func (t *Table) Undone(k Key, off record.QueueOffset) int64 {
 	}
 	n := int64(0)
 	t.eachPage(q, func(p *page) { n += p.atLeast(int64(off)) })
+	if q.locks != nil {
+		for _, id := range q.locks.byHash {
+			if l := t.locks.at(id); l.passed != nil {
+				n += l.passed.atLeast(int64(off))
+			}
+		}
+	}
 	return n
 }

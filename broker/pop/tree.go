@@ -154,8 +154,17 @@ func (t *Table) unmarkReady(q *queue, no int64) {
 	}
 }
 
-// floor is the lowest un-done offset of a queue, next if there is none.
+// floor is the lowest un-done offset of a queue, next if there is none. A passed-over message may be the
+// lowest one only if its lock may go out: else there is an older one of its message group.
 func (t *Table) floor(q *queue) int64 {
+	floor := t.treeFloor(q)
+	if q.locks != nil && len(q.locks.free) > 0 {
+		floor = min(floor, q.locks.free[0].off)
+	}
+	return floor
+}
+
+func (t *Table) treeFloor(q *queue) int64 {
 	if q.root == 0 {
 		return q.next
 	}
@@ -209,15 +218,16 @@ func (t *Table) eachPage(q *queue, fn func(*page)) {
 	}
 }
 
-// freeTree frees all pages, chunks and branches of a queue.
+// freeTree frees all pages, chunks, branches and locks of a queue.
 func (t *Table) freeTree(q *queue) {
+	defer t.freeLocks(q)
 	if q.root == 0 {
 		return
 	}
 	t.walk(q.root, q.height, func(id uint32) {
 		for _, c := range t.pages.at(id).chunks {
 			if c != 0 {
-				t.chunks.free(c)
+				t.freeChunk(c)
 			}
 		}
 		t.pages.free(id)

@@ -109,6 +109,7 @@ func (t *Table) Advance(now int64, due func(k Key, n int)) {
 			continue
 		}
 		s := t.spotOf(id)
+		before := t.readyIn(s.queue)
 		if !t.due(s) {
 			continue
 		}
@@ -116,7 +117,7 @@ func (t *Table) Advance(now int64, due func(k Key, n int)) {
 			tell()
 			q = s.queue
 		}
-		n++
+		n += int(t.readyIn(q) - before)
 	}
 	tell()
 }

@@ -7,6 +7,7 @@ const (
 	ckSession uint8 = 1 << iota
 	ckNamesClient
 	ckHasAttemptID
+	ckOrdered
 )
 
 // Kinds of blocks of items, the low two bits of a block's head.
@@ -18,7 +19,7 @@ const (
 
 // put says the layout of a PopCk:
 //
-//	uvarint topic, uvarint group, byte flags (1 session, 2 client name, 4 attempt id)
+//	uvarint topic, uvarint group, byte flags (1 session, 2 client name, 4 attempt id, 8 in order)
 //	uvarint until, uvarint client
 //	uvarint length and client name, if flagged
 //	uvarint length and attempt id, if flagged
@@ -30,6 +31,7 @@ const (
 //	    kind 1: (count+7)/8 bytes, bit i%8 of byte i/8 set: item i is skipped (attempt 0)
 //	    kind 2: for each item uvarint gap (not for the first), uvarint attempt,
 //	            varint former lease less that of the item of kind 2 before (0 at first)
+//	  uvarint next less the offset after the last item (0 if there is none), if flagged as in order
 func (c *PopCk) put(s *sink) {
 	flags := uint8(0)
 	if c.Session {
@@ -40,6 +42,9 @@ func (c *PopCk) put(s *sink) {
 	}
 	if len(c.AttemptID) > 0 {
 		flags |= ckHasAttemptID
+	}
+	if c.Ordered {
+		flags |= ckOrdered
 	}
 	s.uvarint(uint64(c.Topic))
 	s.uvarint(uint64(c.Group))
@@ -54,9 +59,21 @@ func (c *PopCk) put(s *sink) {
 	}
 	s.count(len(c.Sections))
 	for i := range c.Sections {
-		s.num(int64(c.Sections[i].Queue))
-		s.popItems(c.Sections[i].Items)
+		sec := &c.Sections[i]
+		s.num(int64(sec.Queue))
+		s.popItems(sec.Items)
+		if c.Ordered {
+			s.num(int64(sec.Next - sec.after()))
+		}
 	}
+}
+
+// after is the offset after the last item, 0 if there is none.
+func (sec *PopSection) after() QueueOffset {
+	if n := len(sec.Items); n > 0 {
+		return sec.Items[n-1].Offset + 1
+	}
+	return 0
 }
 
 func (s *sink) popItems(items []PopItem) {
@@ -140,8 +157,8 @@ func PutPopCk(dst []byte, c *PopCk) {
 func DecodePopCk(body []byte, c *PopCk) error {
 	s := source{b: body}
 	c.Topic, c.Group = TopicID(s.id32()), GroupID(s.id32())
-	flags := s.flags(ckSession | ckNamesClient | ckHasAttemptID)
-	c.Session = flags&ckSession != 0
+	flags := s.flags(ckSession | ckNamesClient | ckHasAttemptID | ckOrdered)
+	c.Session, c.Ordered = flags&ckSession != 0, flags&ckOrdered != 0
 	c.Until = s.num(math.MaxInt64)
 	c.Client = ClientNum(s.id32())
 	c.ClientName, c.AttemptID = nil, nil
@@ -161,6 +178,9 @@ func DecodePopCk(body []byte, c *PopCk) error {
 		sec := &c.Sections[len(c.Sections)-1]
 		sec.Queue = s.queue()
 		sec.Items = s.popItems(sec.Items[:0])
+		if sec.Next = 0; c.Ordered {
+			sec.Next = s.after(sec.after(), 0)
+		}
 	}
 	return s.end(TypePopCk)
 }

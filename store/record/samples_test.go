@@ -104,6 +104,14 @@ var kinds = []kind{
 		from := drawOffset(t)
 		return record.Skip{Topic: draw[record.TopicID](t), Group: draw[record.GroupID](t), Queue: drawQueue(t), From: from, To: from + drawOffset(t)/2}
 	}, record.SkipSize, record.PutSkip, record.DecodeSkip),
+	kindOf(record.TypePopCk, record.PopCk{
+		Topic: 7, Group: 300, Until: 1_700_000_060_000, Client: 5, AttemptID: []byte("a-2"), Ordered: true,
+		Sections: []record.PopSection{
+			{Queue: 0, Items: []record.PopItem{{Offset: 3, Attempt: 2, Prev: 4096}, {Offset: 10, Attempt: 1, Prev: -1}}, Next: 400},
+			{Queue: 1, Items: []record.PopItem{{Offset: 5, Attempt: 1, Prev: -1}}, Next: 6},
+			{Queue: 2, Next: 1000},
+		},
+	}, drawPopCk, record.PopCkSize, record.PutPopCk, decodePopCk),
 }
 
 var samplePlaces = []record.Place{
@@ -165,7 +173,7 @@ func drawOffsets(t *rapid.T) (offsets []record.QueueOffset) {
 func drawPopCk(t *rapid.T) record.PopCk {
 	c := record.PopCk{
 		Topic: draw[record.TopicID](t), Group: draw[record.GroupID](t), Until: drawTime(t), Session: draw[bool](t), Client: draw[record.ClientNum](t),
-		ClientName: drawBytes(t), AttemptID: drawBytes(t),
+		ClientName: drawBytes(t), AttemptID: drawBytes(t), Ordered: draw[bool](t),
 	}
 	c.Sections = list(t, func(t *rapid.T) record.PopSection {
 		sec := record.PopSection{Queue: drawQueue(t)}
@@ -178,6 +186,11 @@ func drawPopCk(t *rapid.T) record.PopCk {
 				it.Attempt, it.Prev = draw[uint16](t), drawPos(t)
 			}
 			sec.Items = append(sec.Items, it)
+		}
+		if c.Ordered {
+			if sec.Next = drawOffset(t) / 2; len(sec.Items) > 0 {
+				sec.Next += sec.Items[len(sec.Items)-1].Offset + 1
+			}
 		}
 		return sec
 	})

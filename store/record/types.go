@@ -40,6 +40,7 @@ type PopCk struct {
 	Client     ClientNum // 0: unknown
 	ClientName []byte    // not empty: Client is defined here as this client id
 	AttemptID  []byte    // attempt id of the receive, empty if none
+	Ordered    bool      // the group is handed messages in order: sections may pass messages over
 	Sections   []PopSection
 }
 
@@ -47,6 +48,10 @@ type PopCk struct {
 type PopSection struct {
 	Queue QueueID
 	Items []PopItem
+	// Next, of an ordered lease, is above all items: no message at or above it was looked at. Those below
+	// it that were not looked at before and are no items are passed over: an older message of their
+	// message group is not done, so they come later. 0 if the lease is not ordered.
+	Next QueueOffset
 }
 
 // PopItem is one message of a lease. New consecutive items (Attempt 1 or 0, Prev -1) cost at most about

@@ -34,6 +34,13 @@ type Counts struct {
 	RolledBack    atomic.Int64 // transactions rolled back
 	Checks        atomic.Int64 // checks handed to proxies
 	GivenUp       atomic.Int64 // transactions that nobody has ended
+
+	Delayed       atomic.Int64 // messages stored that wait for their time
+	Delivered     atomic.Int64 // of them, delivered when it came
+	DeliveredLate atomic.Int64 // of them, a tenth of a second late or more
+	LateMS        atomic.Int64 // by how much, all together, ms
+	LateMaxMS     atomic.Int64 // by how much at most, ms
+	Recalled      atomic.Int64 // delayed messages taken back
 }
 
 // Counts returns the engine's counters.

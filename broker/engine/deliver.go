@@ -91,7 +91,7 @@ func (o *popOp) deliver(e *Engine) {
 		refs = append(refs, ref)
 		out = append(out, brokerapi.Delivery{
 			Queue: brokerapi.QueueID(l.queue), Offset: brokerapi.QueueOffset(l.offset), Lease: brokerapi.LogPos(l.lease), Epoch: brokerapi.Epoch(e.writer.epoch),
-			Attempt: int32(l.attempt), Type: brokerapi.MessageType(m.Type), StoreTime: rec.Time, DeliverAt: dueOf(&m), Digest: m.Digest,
+			Attempt: int32(l.attempt), Type: brokerapi.MessageType(m.Type), StoreTime: l.at, DeliverAt: dueOf(&m), Digest: m.Digest,
 			User: m.User, Sys: m.Sys, Body: m.Body,
 		})
 	}

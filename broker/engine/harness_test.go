@@ -299,7 +299,7 @@ func (b *bench) state() map[string]string {
 			b.t.Error(err)
 		}
 		for _, s := range sections {
-			out[s.Name] = string(s.Data)
+			out[s.Name] = string(s.Bytes())
 		}
 	}))
 	return out

@@ -31,6 +31,7 @@ type leased struct {
 	attempt uint16
 	pos     record.Pos // of the message
 	size    uint32
+	at      int64 // since when it shows, ms since 1970
 }
 
 // nameMax bounds client ids and attempt ids in bytes, since they stand in records.
@@ -157,7 +158,7 @@ func (o *popOp) repeat(w *writer, t *topicState, g *group.Definition, client rec
 			o.err = err
 			return true
 		}
-		o.got = append(o.got, leased{queue: l.Queue, offset: l.Offset, lease: l.Lease, attempt: l.Attempt, pos: e.Pos, size: e.Size})
+		o.got = append(o.got, leased{queue: l.Queue, offset: l.Offset, lease: l.Lease, attempt: l.Attempt, pos: e.Pos, size: e.Size, at: e.Time})
 	}
 	if len(o.got) == 0 {
 		return false

@@ -64,6 +64,18 @@ func (w *writer) readyIn(t *topicState, g *group.Definition, q record.QueueID) i
 	return s.Ready + max(0, int64(t.queues[q].visible-s.Next))
 }
 
+// afterLogged is the first message that shows since a group was logged. Store times tell, since the
+// position of a delayed message is older than its place. Within the millisecond of the group positions do:
+// no older message gets a place in it behind the group.
+func (w *writer) afterLogged(key queue.Key, g *group.Definition) (record.QueueOffset, error) {
+	if g.LoggedMS == 0 { // of a checkpoint from before there were delayed messages
+		return w.views.queues.Seek(key, func(e *queue.Entry) bool { return e.Pos <= g.Logged })
+	}
+	return w.views.queues.Seek(key, func(e *queue.Entry) bool {
+		return e.Time < g.LoggedMS || e.Time == g.LoggedMS && e.Pos <= g.Logged
+	})
+}
+
 // startOf is where a group begins on a queue that it has not read. A queue that cannot be searched is
 // read from its first message: rather twice than never.
 func (w *writer) startOf(t *topicState, g *group.Definition, q record.QueueID) record.QueueOffset {
@@ -72,7 +84,7 @@ func (w *writer) startOf(t *topicState, g *group.Definition, q record.QueueID) r
 	at, err := first, error(nil)
 	switch g.From {
 	case group.FromLast:
-		at, err = w.views.queues.Seek(key, func(e *queue.Entry) bool { return e.Pos <= g.Logged })
+		at, err = w.afterLogged(key, g)
 	case group.FromTime:
 		at, err = w.views.queues.SeekTime(key, g.FromMS)
 	}

@@ -111,7 +111,7 @@ func (w *writer) meta(m *record.Meta) {
 	w.flushEndings()
 	w.flushOffsets()
 	pos := w.put(record.TypeMeta, record.MetaSize(m), func(body []byte) { record.PutMeta(body, m) })
-	if err := w.views.applyMeta(pos, m); err != nil {
+	if err := w.views.applyMeta(pos, w.stamp, m); err != nil {
 		w.broken(err)
 	}
 }

@@ -328,7 +328,7 @@ func (b *bench) replayed() map[string]string {
 	require.NoError(b.t, err)
 	out := map[string]string{}
 	for _, s := range must(e.writer.views.encode()) {
-		out[s.Name] = string(s.Data)
+		out[s.Name] = string(s.Bytes())
 	}
 	delete(out, sectionQueues)
 	return out

@@ -138,7 +138,7 @@ func (o *pullOp) look(w *writer, end record.QueueOffset) error {
 					return nil
 				}
 				size += int64(e.Size)
-				o.got = append(o.got, leased{queue: o.key().Queue, offset: o.at, pos: e.Pos, size: e.Size})
+				o.got = append(o.got, leased{queue: o.key().Queue, offset: o.at, pos: e.Pos, size: e.Size, at: e.Time})
 			} else {
 				w.e.counts.Skipped.Add(1)
 			}

@@ -67,7 +67,7 @@ func (o *pullOp) deliver(e *Engine) {
 		refs = append(refs, ref)
 		out = append(out, brokerapi.Delivery{
 			Queue: brokerapi.QueueID(l.queue), Offset: brokerapi.QueueOffset(l.offset), Attempt: 1, Type: brokerapi.MessageType(m.Type),
-			StoreTime: rec.Time, DeliverAt: dueOf(&m), Digest: m.Digest, User: m.User, Sys: m.Sys, Body: m.Body,
+			StoreTime: l.at, DeliverAt: dueOf(&m), Digest: m.Digest, User: m.User, Sys: m.Sys, Body: m.Body,
 		})
 	}
 	if len(out) == 0 {

@@ -129,7 +129,7 @@ func (s *scan) match(off record.QueueOffset) pop.Verdict {
 		return pop.Stop
 	}
 	s.size += int64(e.Size)
-	s.got = append(s.got, leased{queue: s.key.Queue, offset: off, pos: e.Pos, size: e.Size})
+	s.got = append(s.got, leased{queue: s.key.Queue, offset: off, pos: e.Pos, size: e.Size, at: e.Time})
 	return pop.Take
 }
 

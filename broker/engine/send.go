@@ -49,10 +49,13 @@ func (o *sendOp) run(w *writer) {
 		o.runHalf(w, t)
 		return
 	}
+	if w.anyDelayed(o.req) {
+		o.runDelayed(w, t)
+		return
+	}
 	q := o.req.Messages[0].Queue
 	if q == brokerapi.AnyQueue {
-		q = brokerapi.QueueID(t.turn % len(t.queues))
-		t.turn++
+		q = brokerapi.QueueID(w.queueFor(t))
 	}
 	key := queue.Key{Topic: t.def.ID, Queue: record.QueueID(q)}
 	state := &t.queues[q]
@@ -115,8 +118,6 @@ func (w *writer) sendable(req *brokerapi.SendRequest, bytes int) (*topicState, e
 			return nil, mqerr.New(mqerr.Invalid, "topic %s has %d queues here, there is no queue %d", t.def.Name, len(t.queues), q)
 		case m.Type == brokerapi.Transaction && halfOnly(t, req) != nil:
 			return nil, halfOnly(t, req)
-		case m.DeliverAt != 0 || m.Type == brokerapi.Delay:
-			return nil, mqerr.New(mqerr.Unsupported, "delayed messages are not supported by this release")
 		case len(m.ID) == 0 || len(m.ID) > 65535:
 			return nil, mqerr.New(mqerr.Invalid, "a message id of %d bytes", len(m.ID))
 		}

@@ -6,6 +6,7 @@ import (
 	"github.com/perigee-mq/perigee/broker/group"
 	"github.com/perigee-mq/perigee/broker/offset"
 	"github.com/perigee-mq/perigee/broker/pop"
+	"github.com/perigee-mq/perigee/broker/timer"
 	"github.com/perigee-mq/perigee/broker/topic"
 	"github.com/perigee-mq/perigee/broker/txn"
 	"github.com/perigee-mq/perigee/internal/mqerr"
@@ -26,6 +27,7 @@ type views struct {
 	pop    *pop.Table
 	txns   *txn.Table
 	newTxn func() *txn.Table
+	timers *timer.Table  // messages that wait for their time
 	pulled *offset.Table // where pull consumers stand
 	index  indexed
 	epoch  record.Epoch
@@ -45,6 +47,7 @@ func (v *views) init(o Options) {
 func (v *views) reset() {
 	v.topics, v.groups = topic.New(), group.New()
 	v.pop = pop.New(pop.Options{Dead: v.dead})
+	v.timers = timer.New()
 	v.pulled = offset.New()
 	v.txns = v.newTxn()
 	v.epoch, v.stamp = 0, 0
@@ -138,12 +141,24 @@ func (v *views) apply(r record.Record) error {
 			return err
 		}
 		return v.txns.Check(&c)
+	case record.TypeDeliver:
+		d, err := record.DecodeDeliver(r.Body)
+		if err != nil {
+			return err
+		}
+		return v.applyDeliver(r.Time, &d)
+	case record.TypeRecall:
+		c, err := record.DecodeRecall(r.Body)
+		if err != nil {
+			return err
+		}
+		return v.timers.ApplyRecall(&c, r.Time)
 	case record.TypeMeta:
 		m, err := record.DecodeMeta(r.Body)
 		if err != nil {
 			return err
 		}
-		return v.applyMeta(r.Pos, &m)
+		return v.applyMeta(r.Pos, r.Time, &m)
 	case record.TypeOffset:
 		o, err := record.DecodeOffsets(r.Body)
 		if err != nil {
@@ -174,7 +189,8 @@ func (v *views) applyMsg(pos record.Pos, size uint32, at int64, m *record.Msg) e
 		return v.applyHalf(pos, size, at, m)
 	}
 	if m.Offset < 0 {
-		return mqerr.New(mqerr.Unsupported, "the message at %d waits for a time or a verdict: that belongs to a later release of perigee", pos)
+		v.index.add(pos, at, m)
+		return v.applyTimer(pos, size, at, m)
 	}
 	if v.topics.Get(m.Topic) == nil {
 		return mqerr.New(mqerr.Corrupt, "the message at %d is of topic %d, which does not exist there", pos, m.Topic)
@@ -184,14 +200,15 @@ func (v *views) applyMsg(pos record.Pos, size uint32, at int64, m *record.Msg) e
 		queue.Entry{Pos: pos, Size: size, Time: at, TagHash: m.TagHash, GroupHash: m.GroupHash})
 }
 
-// applyMeta creates, changes or deletes a topic or group.
-func (v *views) applyMeta(pos record.Pos, m *record.Meta) error {
+// applyMeta creates, changes or deletes a topic or group at a time.
+func (v *views) applyMeta(pos record.Pos, at int64, m *record.Meta) error {
 	switch m.Kind {
 	case record.MetaTopic:
 		if m.Deleted {
 			v.queues.Drop(record.TopicID(m.ID))
 			v.pop.DropTopic(record.TopicID(m.ID))
 			v.txns.DropTopic(record.TopicID(m.ID))
+			v.timers.DropTopic(record.TopicID(m.ID))
 			v.pulled.DropTopic(record.TopicID(m.ID))
 		}
 		return v.topics.Apply(m)
@@ -200,7 +217,7 @@ func (v *views) applyMeta(pos record.Pos, m *record.Meta) error {
 			v.pop.DropGroup(record.GroupID(m.ID))
 			v.pulled.DropGroup(record.GroupID(m.ID))
 		}
-		return v.groups.Apply(pos, m)
+		return v.groups.Apply(pos, at, m)
 	}
 	return mqerr.New(mqerr.Unsupported, "META record at %d is of unknown kind %d: start the release of perigee that wrote it", pos, m.Kind)
 }
@@ -212,6 +229,7 @@ const (
 	sectionGroups = "groups"
 	sectionPop    = "pop"
 	sectionTxns   = "transactions"
+	sectionTimers = "timers"
 	sectionPulled = "offsets"
 	sectionQueues = "queues"
 )
@@ -236,6 +254,7 @@ func (v *views) encode() ([]checkpoint.Section, error) {
 		{Name: sectionGroups, Data: groups},
 		{Name: sectionPop, Data: v.pop.Encode(nil)},
 		{Name: sectionTxns, Data: v.txns.Encode(nil)},
+		{Name: sectionTimers, More: v.timers.Share()},
 		{Name: sectionPulled, Data: v.pulled.Encode(nil)},
 		{Name: sectionQueues, Data: queues},
 		{Name: sectionIndex, Data: v.index.encode()},
@@ -259,6 +278,7 @@ func (v *views) decode(c *checkpoint.Checkpoint) error {
 		{sectionGroups, v.groups.Decode},
 		{sectionPop, v.pop.Decode},
 		{sectionTxns, v.txns.Decode},
+		{sectionTimers, v.timers.Decode},
 		{sectionPulled, v.pulled.Decode},
 		{sectionQueues, v.queues.Decode},
 		{sectionIndex, v.index.Decode},

@@ -41,6 +41,7 @@ type writer struct {
 	off     answered  // since the inbox was told
 	acks    acks
 	offsets offsets
+	delays  delays
 	pulls   pulls
 	found   found // memory of the last scan
 	topics  topics
@@ -94,8 +95,12 @@ func (e *Engine) begin(id Identity) error {
 	return nil
 }
 
-// put appends one record to the batch.
+// put appends one record to the batch. One that gives older messages their places never has the store time
+// of a group before it: see afterLogged.
 func (w *writer) put(t record.Type, size int, fill func(body []byte)) record.Pos {
+	if t == record.TypeDeliver || t == record.TypeTxnEnd {
+		w.stamp = max(w.stamp, w.views.groups.Logged()+1)
+	}
 	pos, body := w.batch.Begin(record.Header{Type: t, Epoch: w.epoch, Time: w.stamp}, size)
 	fill(body)
 	w.batch.Seal()
@@ -142,7 +147,8 @@ func (w *writer) arm(timer *time.Timer) {
 const unhurried = 1000
 
 // nextEvent is the earliest of: a lease that ends, a message that is to be moved to a dead-letter topic,
-// a pull that has waited long enough, a session that ends, a half message that is due, a checkpoint that is due. On the lease clock, ms.
+// a pull that has waited long enough, a session that ends, a half message that is due, a message whose time
+// comes, a checkpoint that is due. On the lease clock, ms.
 func (w *writer) nextEvent() (int64, bool) {
 	at, ok := int64(0), false
 	earlier := func(t int64, is bool) {
@@ -158,6 +164,7 @@ func (w *writer) nextEvent() (int64, bool) {
 	}
 	earlier(w.pulls.next())
 	earlier(w.nextBurial())
+	earlier(w.nextDelivery())
 	earlier(w.live.next())
 	earlier(w.nextCheck())
 	earlier(w.nextSave())
@@ -173,6 +180,7 @@ func (w *writer) turn() {
 	w.lookAtHalves()
 	w.views.pop.Advance(w.lease, w.due)
 	w.pulls.expire()
+	w.deliverDue()
 	if len(w.backlog) == 0 {
 		w.backlog = append(w.e.inbox.take(w.spare), w.later...)
 		w.spare = w.backlog[:0]

@@ -37,6 +37,8 @@ type Definition struct {
 	// Logged is the position of the group's first META record: FromLast begins with the first message
 	// stored behind it.
 	Logged record.Pos `json:"logged"`
+	// LoggedMS is the store time of that record, ms since 1970.
+	LoggedMS int64 `json:"logged_ms,omitempty"`
 }
 
 // DefaultBackoff is the delay after each delivery when a group states none: entry n-1 after delivery
@@ -57,7 +59,8 @@ func (d *Definition) LastBackoff() time.Duration {
 
 // Table holds the groups of a broker. It is not safe for concurrent use: the engine owns it.
 type Table struct {
-	byID map[record.GroupID]*Definition
+	byID   map[record.GroupID]*Definition
+	logged int64 // newest LoggedMS
 }
 
 // New returns an empty table.
@@ -76,11 +79,14 @@ func (t *Table) All() []*Definition {
 	return all
 }
 
+// Logged is the newest LoggedMS of all groups, 0 without groups.
+func (t *Table) Logged() int64 { return t.logged }
+
 // Len is the number of groups.
 func (t *Table) Len() int { return len(t.byID) }
 
-// Apply takes a META record about a group that stands at pos.
-func (t *Table) Apply(pos record.Pos, m *record.Meta) error {
+// Apply takes a META record about a group that stands at pos and was stored at a time.
+func (t *Table) Apply(pos record.Pos, at int64, m *record.Meta) error {
 	id := record.GroupID(m.ID)
 	if m.Deleted {
 		delete(t.byID, id)
@@ -93,10 +99,11 @@ func (t *Table) Apply(pos record.Pos, m *record.Meta) error {
 	if d.ID != id || d.MaxAttempts < 1 {
 		return mqerr.New(mqerr.Corrupt, "definition of group %d (%q) has id %d and %d attempts", m.ID, m.Name, d.ID, d.MaxAttempts)
 	}
-	d.Logged = pos
+	d.Logged, d.LoggedMS = pos, at
 	if before := t.byID[id]; before != nil {
-		d.Logged = before.Logged
+		d.Logged, d.LoggedMS = before.Logged, before.LoggedMS
 	}
+	t.logged = max(t.logged, d.LoggedMS)
 	t.byID[id] = d
 	return nil
 }
@@ -104,7 +111,7 @@ func (t *Table) Apply(pos record.Pos, m *record.Meta) error {
 // Meta is the record that says d.
 func (d *Definition) Meta() (record.Meta, error) {
 	said := *d
-	said.Logged = 0 // the record's own position says it
+	said.Logged, said.LoggedMS = 0, 0 // the record itself says it
 	value, err := json.Marshal(said)
 	return record.Meta{Kind: record.MetaGroup, Version: d.Version, ID: uint32(d.ID), Name: []byte(d.Name), Value: value}, err
 }
@@ -121,12 +128,13 @@ func (t *Table) Decode(b []byte) error {
 	if err := json.Unmarshal(b, &all); err != nil {
 		return mqerr.New(mqerr.Corrupt, "group table: %w", err)
 	}
-	t.byID = make(map[record.GroupID]*Definition, len(all))
+	t.byID, t.logged = make(map[record.GroupID]*Definition, len(all)), 0
 	for _, d := range all {
 		if d == nil || d.MaxAttempts < 1 {
 			return mqerr.New(mqerr.Corrupt, "group table: a group without attempts")
 		}
 		t.byID[d.ID] = d
+		t.logged = max(t.logged, d.LoggedMS)
 	}
 	return nil
 }

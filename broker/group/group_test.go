@@ -16,7 +16,7 @@ func TestTableFollowsMetaRecords(t *testing.T) {
 	put := func(pos record.Pos) {
 		m, err := d.Meta()
 		require.NoError(t, err)
-		require.NoError(t, table.Apply(pos, &m))
+		require.NoError(t, table.Apply(pos, 0, &m))
 	}
 	put(4096)
 	d.MaxAttempts = 5
@@ -28,14 +28,14 @@ func TestTableFollowsMetaRecords(t *testing.T) {
 	again := New()
 	require.NoError(t, again.Decode(state))
 	require.Equal(t, table.All(), again.All())
-	require.NoError(t, table.Apply(9000, &record.Meta{Kind: record.MetaGroup, ID: 3, Deleted: true}))
+	require.NoError(t, table.Apply(9000, 0, &record.Meta{Kind: record.MetaGroup, ID: 3, Deleted: true}))
 	require.Zero(t, table.Len())
 }
 
 func TestDamagedDefinitionsAreRefused(t *testing.T) {
 	table := New()
 	for _, value := range []string{"", "{", `{"id":8,"max_attempts":1}`, `{"id":7}`} {
-		err := table.Apply(0, &record.Meta{Kind: record.MetaGroup, ID: 7, Value: []byte(value)})
+		err := table.Apply(0, 0, &record.Meta{Kind: record.MetaGroup, ID: 7, Value: []byte(value)})
 		require.True(t, mqerr.Is(err, mqerr.Corrupt), "%q: %v", value, err)
 	}
 	for _, state := range []string{"", "[null]", `[{"id":1}]`} {

@@ -149,6 +149,12 @@ func (c *checker) record(r record.Record) error {
 			c.message(&r.Header, m)
 		}
 		return err
+	case record.TypeDeliver:
+		d, err := record.DecodeDeliver(r.Body)
+		for i := range d.Items {
+			c.placed(&r.Header, d.Topic, &d.Items[i])
+		}
+		return err
 	case record.TypeMeta:
 		m, err := record.DecodeMeta(r.Body)
 		switch {
@@ -167,28 +173,41 @@ func (c *checker) passCheckpoint() {
 	c.atCheckpoint = maps.Clone(c.next)
 }
 
-// message checks the place of a message in its queue, and what the consume queue says of it.
+// message checks the place of a message that was stored with one.
 func (c *checker) message(h *record.Header, m *record.Msg) {
-	k := queue.Key{Topic: m.Topic, Queue: m.Queue}
-	want, seen := c.next[k]
-	if m.Offset != want && (seen || !c.gap) {
-		c.fault("message at %d has offset %d in topic %d queue %d, where %d comes next", h.Pos, m.Offset, k.Topic, k.Queue, want)
+	c.place(h, queue.Key{Topic: m.Topic, Queue: m.Queue}, m.Offset, queue.Entry{Pos: h.Pos, Size: h.Size, Time: h.Time, TagHash: m.TagHash, GroupHash: m.GroupHash})
+}
+
+// placed checks the place that a later record gave a message.
+func (c *checker) placed(h *record.Header, id record.TopicID, p *record.Place) {
+	if p.Ref >= h.Pos {
+		c.fault("%s at %d gives the message at %d a place, which is not before it", h.Type, h.Pos, p.Ref)
 	}
-	c.next[k] = m.Offset + 1
+	c.place(h, queue.Key{Topic: id, Queue: p.Queue}, p.Offset, queue.Entry{Pos: p.Ref, Size: p.Size, Time: h.Time, TagHash: p.TagHash, GroupHash: p.GroupHash})
+}
+
+// place checks the place of a message in its queue as the record at h says it, and what the consume queue
+// says of it.
+func (c *checker) place(h *record.Header, k queue.Key, off record.QueueOffset, want queue.Entry) {
+	next, seen := c.next[k]
+	if off != next && (seen || !c.gap) {
+		c.fault("message at %d has offset %d in topic %d queue %d, where %d comes next", want.Pos, off, k.Topic, k.Queue, next)
+	}
+	c.next[k] = off + 1
 	if c.known == nil || h.Pos >= c.Checkpoint {
 		return
 	}
 	lo, hi := c.known.Bounds(k)
-	if m.Offset < lo || m.Offset >= hi {
+	if off < lo || off >= hi {
 		return // see finish: the bounds are compared there, when it is known which topics were deleted
 	}
-	e, err := c.known.At(k, m.Offset)
+	e, err := c.known.At(k, off)
 	switch {
 	case err != nil:
-		c.fault("consume queue of topic %d queue %d, offset %d: %v; %s", k.Topic, k.Queue, m.Offset, err, rebuild)
-	case e != queue.Entry{Pos: h.Pos, Size: h.Size, Time: h.Time, TagHash: m.TagHash, GroupHash: m.GroupHash}:
+		c.fault("consume queue of topic %d queue %d, offset %d: %v; %s", k.Topic, k.Queue, off, err, rebuild)
+	case e != want:
 		c.fault("consume queue of topic %d queue %d, offset %d says %+v, the log has %d bytes of %d at %d; %s",
-			k.Topic, k.Queue, m.Offset, e, h.Size, h.Time, h.Pos, rebuild)
+			k.Topic, k.Queue, off, e, want.Size, want.Time, want.Pos, rebuild)
 	}
 }
 

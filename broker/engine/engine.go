@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/perigee-mq/perigee/broker/clock"
+	"github.com/perigee-mq/perigee/broker/filter"
 	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/store"
 	"github.com/perigee-mq/perigee/store/commitlog"
@@ -57,9 +58,12 @@ type Options struct {
 	// ScanEntries bounds how many queue entries a filter may let pass in one go before other
 	// requests get their turn. Default 4096.
 	ScanEntries int
+	// FiltersCached is how many SQL filters are kept ready for use. Default 256.
+	FiltersCached int
 	// PullsWaiting bounds the pulls that wait for a message; more are refused as Exhausted. Default 16,384.
 	PullsWaiting int
-	// ColdReads bounds the goroutines that read messages which are not mapped. Default 4.
+	// ColdReads bounds the goroutines that read messages which are not mapped, and half as many others
+	// that read messages for SQL filters. Default 4.
 	ColdReads int
 	// Queries bounds the searches and traces of messages that run at once; others wait. Default 2.
 	Queries int
@@ -111,6 +115,7 @@ func (o Options) withDefaults() Options {
 	set(&o.PendingBytes, 256<<20)
 	set(&o.TurnBytes, 4<<20)
 	set(&o.ScanEntries, 4096)
+	set(&o.FiltersCached, 256)
 	set(&o.PullsWaiting, 16384)
 	set(&o.ColdReads, 4)
 	set(&o.IndexRate, 64<<20)
@@ -147,6 +152,9 @@ type Engine struct {
 	cold  chan struct{} // a token for each goroutine that reads cold messages
 	asked chan struct{} // a token for each query that runs
 	reads sync.WaitGroup
+	// flights has a token for each goroutine that reads messages for SQL filters.
+	flights chan struct{}
+	filters *filter.Cache
 
 	inbox   inbox
 	syncer  syncer
@@ -178,6 +186,7 @@ func Open(o Options) (*Engine, error) {
 	e.o.SpaceReserve = min(o.SpaceReserve, int64(e.log.MaxBody())/4)
 	e.o.TurnBytes = min(o.TurnBytes, e.log.MaxBody()/4)
 	e.o.ScanEntries = min(o.ScanEntries, scanMax)
+	e.flights, e.filters = make(chan struct{}, (o.ColdReads+1)/2), filter.NewCache(o.FiltersCached)
 	e.inbox.init(o.PendingRequests, o.PendingBytes)
 	e.syncer.init(e.log, e.inbox.wake, o.FlushInterval)
 	e.indexer.init(e)

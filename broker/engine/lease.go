@@ -21,6 +21,7 @@ type popOp struct {
 	more bool
 	got  []leased
 	wait time.Duration // how long a message that cannot be read is left alone
+	runs int           // so far
 }
 
 // leased is one message of a reply.
@@ -46,12 +47,17 @@ const (
 	popBytesMax     = 64 << 20
 )
 
-func (o *popOp) bytes() int { return 256 + len(o.req.Client) + len(o.req.AttemptID) }
+func (o *popOp) bytes() int {
+	return 256 + len(o.req.Client) + len(o.req.AttemptID) + len(o.req.Filter.SQL)
+}
 
 func (o *popOp) run(w *writer) {
 	err := leasable(o.req)
 	if err != nil {
 		o.err = err
+		return
+	}
+	if o.runs++; o.runs > 1 && o.late(w) {
 		return
 	}
 	t, g, err := w.subscription(&o.req.Head, o.req.Topic, o.req.Group, o.bytes()+itemBytes*(popMax+w.e.o.ScanEntries))
@@ -70,7 +76,20 @@ func (o *popOp) run(w *writer) {
 		}
 	}
 	s := t.sub(g.ID)
-	scan := scan{w: w, t: t, g: g, req: o.req, left: w.e.o.ScanEntries, found: w.found.empty()}
+	j, err := w.judgeOf(s, &o.req.Filter)
+	if err != nil {
+		o.err = err
+		return
+	}
+	if j != nil {
+		j.begin()
+		defer func() {
+			if !o.again && o.aside == nil {
+				j.leave()
+			}
+		}()
+	}
+	scan := scan{w: w, t: t, g: g, req: o.req, left: w.e.o.ScanEntries, judge: j, found: w.found.empty()}
 	scan.run(s)
 	w.found = scan.found
 	if scan.err != nil {
@@ -90,10 +109,26 @@ func (o *popOp) run(w *writer) {
 			return
 		}
 	}
+	if j != nil && j.unknown && len(scan.got) == 0 {
+		o.aside = func(w *writer) { j.wait(w, o, t, g) }
+		return
+	}
 	if len(o.got) == 0 {
 		w.e.counts.EmptyPops.Add(1)
 	}
 	o.outlook(w, t, g)
+}
+
+// late answers a receive that has looked for messages until its time was over, or whose proxy has gone:
+// with nothing. What the filter let pass is done.
+func (o *popOp) late(w *writer) bool {
+	if o.from != nil && o.from.closed {
+		o.err = errGone
+		return true
+	}
+	over := !o.req.Deadline.IsZero() && o.req.Deadline.Before(w.now)
+	o.more = over
+	return over
 }
 
 // leasable refuses a request whose lease could not stand in a record.

@@ -60,7 +60,7 @@ func (o *pullOp) deliver(e *Engine) {
 			e.damaged(l, err)
 			continue
 		}
-		if !tagged(&o.req.Filter, m.Sys) {
+		if !e.fits(&o.req.Filter, &m) {
 			ref.Release()
 			continue
 		}

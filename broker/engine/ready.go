@@ -17,6 +17,7 @@ type sub struct {
 	// overMax counts deliveries past the group's max attempts, per queue, since the start.
 	overMax map[record.QueueID]int64
 	out     flow
+	judges  map[string]*judge // SQL filters of receives that are under way, by their text
 }
 
 // sub returns the state of a group on a topic.

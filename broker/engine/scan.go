@@ -14,12 +14,13 @@ import (
 // scan looks through the queues of a topic for what one receive may have, starting at another queue
 // each time: messages that came back first, then new ones.
 type scan struct {
-	w    *writer
-	t    *topicState
-	g    *group.Definition
-	req  *brokerapi.PopRequest
-	want []uint64 // hashes of the tags asked for
-	left int      // entries that the filter may still let pass
+	w     *writer
+	t     *topicState
+	g     *group.Definition
+	req   *brokerapi.PopRequest
+	want  []uint64 // hashes of the tags asked for
+	left  int      // entries that the filter may still let pass
+	judge *judge   // of an SQL filter, else nil
 
 	found
 	size  int64
@@ -70,7 +71,9 @@ const (
 	itemBytes = 24
 )
 
-func (s *scan) limit() int { return min(max(1, s.req.Max), popMax) }
+func (s *scan) limit() int { return popLimit(s.req) }
+
+func popLimit(req *brokerapi.PopRequest) int { return min(max(1, req.Max), popMax) }
 
 // bound is how many bytes the records of one reply may have.
 func (s *scan) bound() int64 {
@@ -84,7 +87,7 @@ func (s *scan) queue(q record.QueueID) {
 	w, k := s.w, pop.Key{Group: s.g.ID, Topic: s.t.def.ID, Queue: q}
 	started := w.views.pop.Started(k)
 	if !started {
-		if s.t.queues[q].visible == 0 {
+		if s.t.queues[q].visible == 0 || s.gathers() {
 			return
 		}
 		w.views.pop.Start(k, w.startOf(s.t, s.g, q))
@@ -117,12 +120,17 @@ func (s *scan) match(off record.QueueOffset) pop.Verdict {
 	if !ok {
 		return pop.Stop
 	}
-	if s.req.Filter.Kind == brokerapi.FilterTags && !slices.Contains(s.want, e.TagHash) {
+	switch s.fits(off, e) {
+	case pop.Stop:
+		return pop.Stop
+	case pop.Skip:
 		if s.left <= 0 {
 			return pop.Stop
 		}
 		s.left--
-		s.w.e.counts.Skipped.Add(1)
+		if !s.gathers() {
+			s.w.e.counts.Skipped.Add(1)
+		}
 		return pop.Skip
 	}
 	if len(s.got) > 0 && s.size+int64(e.Size) > s.bound() {
@@ -130,6 +138,20 @@ func (s *scan) match(off record.QueueOffset) pop.Verdict {
 	}
 	s.size += int64(e.Size)
 	s.got = append(s.got, leased{queue: s.key.Queue, offset: off, pos: e.Pos, size: e.Size, at: e.Time})
+	return pop.Take
+}
+
+// gathers tells that the scan only finds out which messages are to be judged beside the writer.
+func (s *scan) gathers() bool { return s.judge != nil && s.judge.gather }
+
+// fits judges a message by the filter: Stop if that is not known yet.
+func (s *scan) fits(off record.QueueOffset, e *queue.Entry) pop.Verdict {
+	switch {
+	case s.judge != nil:
+		return s.judge.judge(s.w, s.key.Queue, off, e)
+	case s.req.Filter.Kind == brokerapi.FilterTags && !slices.Contains(s.want, e.TagHash):
+		return pop.Skip
+	}
 	return pop.Take
 }
 

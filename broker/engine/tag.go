@@ -9,7 +9,7 @@ import (
 
 // tagged compares the tag in encoded SystemProperties with a filter by text.
 func tagged(f *brokerapi.Filter, sys []byte) bool {
-	if f.Kind == brokerapi.FilterAll {
+	if f.Kind != brokerapi.FilterTags {
 		return true
 	}
 	tag := tagOf(sys)

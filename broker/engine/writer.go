@@ -17,6 +17,9 @@ type waiter struct {
 	again bool
 	// parked says that the request waits somewhere else, and counts nowhere until it comes back.
 	parked bool
+	// aside, if set, is called instead of answering once the records of the turn are written: the request
+	// comes back when it has found what it needs.
+	aside func(w *writer)
 	// held is what the request counts in the inbox until it is answered, 0 for one of the engine's own.
 	held int64
 }
@@ -48,6 +51,7 @@ type writer struct {
 	wanted  wanted
 	graves  graves
 	txns    txns
+	judges  judges
 	ready   ready
 	live    sessions
 	saved   saved
@@ -176,6 +180,7 @@ func (w *writer) turn() {
 	w.tick()
 	w.e.counts.Turns.Add(1)
 	w.batch.Reset()
+	w.judges.here = judgeTurn
 	w.endSessions()
 	w.lookAtHalves()
 	w.views.pop.Advance(w.lease, w.due)
@@ -256,6 +261,10 @@ func (w *writer) answer(ran []op) {
 			w.later = append(w.later, o)
 		case s.parked:
 			s.parked = false
+		case s.aside != nil:
+			f := s.aside
+			s.aside = nil
+			f(w)
 		case s.end > 0 && s.sync:
 			w.synced = append(w.synced, o)
 		default:

@@ -19,6 +19,7 @@ type receiveSettings struct {
 	outputSettings `koanf:",squash"`
 	Group          string        `koanf:"group" help:"consumer group"`
 	Tags           string        `koanf:"filter" help:"only these tags, as in 'a || b'"`
+	SQL            string        `koanf:"sql" help:"only messages with these properties, as in 'color = ''red'' AND size > 5'"`
 	Count          int           `koanf:"count" help:"stop after so many messages"`
 	NoAck          bool          `koanf:"no-ack" help:"do not acknowledge: the messages come again"`
 	Invisible      time.Duration `koanf:"invisible" help:"time until an unacknowledged message comes again"`
@@ -51,6 +52,8 @@ func (s *receiveSettings) check() error {
 	switch {
 	case s.Group == "":
 		return usageError("receive needs --group: progress belongs to a consumer group")
+	case s.Tags != "" && s.SQL != "":
+		return usageError("--filter and --sql: use one of them; in --sql the tag is TAGS")
 	case s.Count < 1:
 		return usageError("--count %d: use 1 or more, or --follow", s.Count)
 	case s.Invisible <= 0:
@@ -110,6 +113,9 @@ func (s *receiveSettings) receive(ctx context.Context, cl *client, topic string,
 	filter := &rmqv2.FilterExpression{Type: rmqv2.FilterType_TAG, Expression: "*"}
 	if s.Tags != "" {
 		filter.Expression = s.Tags
+	}
+	if s.SQL != "" {
+		filter = &rmqv2.FilterExpression{Type: rmqv2.FilterType_SQL, Expression: s.SQL}
 	}
 	st, err := cl.rpc.ReceiveMessage(ctx, &rmqv2.ReceiveMessageRequest{
 		Group: &rmqv2.Resource{Name: s.Group}, MessageQueue: &rmqv2.MessageQueue{Topic: &rmqv2.Resource{Name: topic}},

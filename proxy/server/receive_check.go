@@ -7,7 +7,7 @@ import (
 
 	rmqv2 "github.com/perigee-mq/perigee/api/apache/rocketmq/v2"
 	"github.com/perigee-mq/perigee/internal/brokerapi"
-	"github.com/perigee-mq/perigee/internal/mqerr"
+	"github.com/perigee-mq/perigee/internal/sql92"
 	"github.com/perigee-mq/perigee/proxy/wire"
 )
 
@@ -104,13 +104,12 @@ func (s *Server) checkInvisible(d, least time.Duration) refusal {
 const filterBytesMax = 64 << 10
 
 // filterOf reads a filter expression.
-func (s *Server) filterOf(f *wire.Filter) (brokerapi.Filter, refusal) {
+func (*Server) filterOf(f *wire.Filter) (brokerapi.Filter, refusal) {
 	if no := checkFilter(f.Type, f.Expression); no.given() {
 		return brokerapi.Filter{}, no
 	}
 	if f.Type == int32(rmqv2.FilterType_SQL) {
-		return brokerapi.Filter{}, s.outcome(RPCReceiveMessage, mqerr.New(mqerr.Unsupported,
-			"SQL filters are not served by this release: use a tag expression"))
+		return brokerapi.Filter{Kind: brokerapi.FilterSQL, SQL: string(f.Expression)}, refusal{}
 	}
 	if len(f.Expression) == 0 || string(f.Expression) == "*" {
 		return brokerapi.Filter{}, refusal{}
@@ -132,6 +131,9 @@ func checkFilter(kind int32, expression []byte) refusal {
 	case kind == int32(rmqv2.FilterType_SQL):
 		if isBlank(expression) {
 			return refuse(rmqv2.Code_ILLEGAL_FILTER_EXPRESSION, "the SQL expression is empty")
+		}
+		if _, err := sql92.Parse(string(expression)); err != nil {
+			return refuse(rmqv2.Code_ILLEGAL_FILTER_EXPRESSION, "the SQL expression is wrong at "+err.Error())
 		}
 	case len(expression) > 0 && len(bytes.ReplaceAll(expression, []byte("||"), nil)) == 0:
 		return refuse(rmqv2.Code_ILLEGAL_FILTER_EXPRESSION, "the tag expression has no tag")

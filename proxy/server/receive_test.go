@@ -147,7 +147,8 @@ func TestReceiveRefuses(t *testing.T) {
 		"separators":         {filter(rmqv2.FilterType_TAG, "||"), rmqv2.Code_ILLEGAL_FILTER_EXPRESSION},
 		"many separators":    {filter(99, "||||||"), rmqv2.Code_ILLEGAL_FILTER_EXPRESSION},
 		"empty SQL":          {filter(rmqv2.FilterType_SQL, ""), rmqv2.Code_ILLEGAL_FILTER_EXPRESSION},
-		"SQL":                {filter(rmqv2.FilterType_SQL, "a > 1"), rmqv2.Code_UNSUPPORTED},
+		"SQL syntax":         {filter(rmqv2.FilterType_SQL, "a >"), rmqv2.Code_ILLEGAL_FILTER_EXPRESSION},
+		"SQL and more":       {filter(rmqv2.FilterType_SQL, "a > 1 b"), rmqv2.Code_ILLEGAL_FILTER_EXPRESSION},
 		"endless expression": {filter(rmqv2.FilterType_TAG, strings.Repeat("a", 64<<10+1)), rmqv2.Code_ILLEGAL_FILTER_EXPRESSION},
 	} {
 		t.Run(name, func(t *testing.T) {

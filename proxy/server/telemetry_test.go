@@ -214,6 +214,7 @@ func TestRefusedSettingsEndTheStream(t *testing.T) {
 		"type 0":                consumer(0, "g", "one"),
 		"only separators":       filtered(rmqv2.FilterType_TAG, "||"),
 		"empty SQL":             filtered(rmqv2.FilterType_SQL, ""),
+		"wrong SQL":             filtered(rmqv2.FilterType_SQL, "a >"),
 		"simple in lite group":  consumer(simple, "lite", "one"),
 		"lite in plain group":   consumer(rmqv2.ClientType_LITE_PUSH_CONSUMER, "g", "one"),
 		"lite, other topic":     consumer(rmqv2.ClientType_LITE_PUSH_CONSUMER, "lite", "two"),

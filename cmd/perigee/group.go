@@ -13,7 +13,7 @@ import (
 
 func newGroup() *cobra.Command {
 	c := &cobra.Command{Use: "group", Short: "Manage consumer groups"}
-	c.AddCommand(newGroupPut("create"), newGroupPut("update"), newGroupList(), newGroupDescribe(), newGroupDelete())
+	c.AddCommand(newGroupPut("create"), newGroupPut("update"), newGroupList(), newGroupDescribe(), newGroupDelete(), newGroupReset(), newGroupOffsets())
 	return c
 }
 

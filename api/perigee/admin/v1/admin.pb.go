@@ -1206,6 +1206,511 @@ func (*DeleteGroupResponse) Descriptor() ([]byte, []int) {
 	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{20}
 }
 
+// ResetGroupRequest says where a group is to go on. What is below that position is done, leased or not;
+// what is at or above it comes again, as if it had never been handed out.
+type ResetGroupRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the group.
+	Group string `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	// Name of the topic.
+	Topic string `protobuf:"bytes,2,opt,name=topic,proto3" json:"topic,omitempty"`
+	// Where to; one must be given.
+	//
+	// Types that are valid to be assigned to To:
+	//
+	//	*ResetGroupRequest_Begin
+	//	*ResetGroupRequest_End
+	//	*ResetGroupRequest_TimeMs
+	//	*ResetGroupRequest_Skip
+	To isResetGroupRequest_To `protobuf_oneof:"to"`
+	// Only tell what it would do.
+	DryRun        bool `protobuf:"varint,7,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResetGroupRequest) Reset() {
+	*x = ResetGroupRequest{}
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResetGroupRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResetGroupRequest) ProtoMessage() {}
+
+func (x *ResetGroupRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResetGroupRequest.ProtoReflect.Descriptor instead.
+func (*ResetGroupRequest) Descriptor() ([]byte, []int) {
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *ResetGroupRequest) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *ResetGroupRequest) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *ResetGroupRequest) GetTo() isResetGroupRequest_To {
+	if x != nil {
+		return x.To
+	}
+	return nil
+}
+
+func (x *ResetGroupRequest) GetBegin() bool {
+	if x != nil {
+		if x, ok := x.To.(*ResetGroupRequest_Begin); ok {
+			return x.Begin
+		}
+	}
+	return false
+}
+
+func (x *ResetGroupRequest) GetEnd() bool {
+	if x != nil {
+		if x, ok := x.To.(*ResetGroupRequest_End); ok {
+			return x.End
+		}
+	}
+	return false
+}
+
+func (x *ResetGroupRequest) GetTimeMs() int64 {
+	if x != nil {
+		if x, ok := x.To.(*ResetGroupRequest_TimeMs); ok {
+			return x.TimeMs
+		}
+	}
+	return 0
+}
+
+func (x *ResetGroupRequest) GetSkip() int64 {
+	if x != nil {
+		if x, ok := x.To.(*ResetGroupRequest_Skip); ok {
+			return x.Skip
+		}
+	}
+	return 0
+}
+
+func (x *ResetGroupRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+type isResetGroupRequest_To interface {
+	isResetGroupRequest_To()
+}
+
+type ResetGroupRequest_Begin struct {
+	// The first stored message.
+	Begin bool `protobuf:"varint,3,opt,name=begin,proto3,oneof"`
+}
+
+type ResetGroupRequest_End struct {
+	// Behind the last one.
+	End bool `protobuf:"varint,4,opt,name=end,proto3,oneof"`
+}
+
+type ResetGroupRequest_TimeMs struct {
+	// The first message stored at or after this time, ms since 1970.
+	TimeMs int64 `protobuf:"varint,5,opt,name=time_ms,json=timeMs,proto3,oneof"`
+}
+
+type ResetGroupRequest_Skip struct {
+	// This many messages behind the oldest one that is not done.
+	Skip int64 `protobuf:"varint,6,opt,name=skip,proto3,oneof"`
+}
+
+func (*ResetGroupRequest_Begin) isResetGroupRequest_To() {}
+
+func (*ResetGroupRequest_End) isResetGroupRequest_To() {}
+
+func (*ResetGroupRequest_TimeMs) isResetGroupRequest_To() {}
+
+func (*ResetGroupRequest_Skip) isResetGroupRequest_To() {}
+
+// ResetQueue is what a reset does to one queue.
+type ResetQueue struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the broker group.
+	Broker string `protobuf:"bytes,1,opt,name=broker,proto3" json:"broker,omitempty"`
+	// Queue id.
+	Queue int32 `protobuf:"varint,2,opt,name=queue,proto3" json:"queue,omitempty"`
+	// Everything below was done before.
+	From int64 `protobuf:"varint,3,opt,name=from,proto3" json:"from,omitempty"`
+	// Everything below is done now, and nothing else.
+	To int64 `protobuf:"varint,4,opt,name=to,proto3" json:"to,omitempty"`
+	// Leases that end.
+	InFlight int64 `protobuf:"varint,5,opt,name=in_flight,json=inFlight,proto3" json:"in_flight,omitempty"`
+	// Messages that were done and come again.
+	Again int64 `protobuf:"varint,6,opt,name=again,proto3" json:"again,omitempty"`
+	// Messages that were not done and are done now.
+	Dropped       int64 `protobuf:"varint,7,opt,name=dropped,proto3" json:"dropped,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResetQueue) Reset() {
+	*x = ResetQueue{}
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResetQueue) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResetQueue) ProtoMessage() {}
+
+func (x *ResetQueue) ProtoReflect() protoreflect.Message {
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResetQueue.ProtoReflect.Descriptor instead.
+func (*ResetQueue) Descriptor() ([]byte, []int) {
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *ResetQueue) GetBroker() string {
+	if x != nil {
+		return x.Broker
+	}
+	return ""
+}
+
+func (x *ResetQueue) GetQueue() int32 {
+	if x != nil {
+		return x.Queue
+	}
+	return 0
+}
+
+func (x *ResetQueue) GetFrom() int64 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+func (x *ResetQueue) GetTo() int64 {
+	if x != nil {
+		return x.To
+	}
+	return 0
+}
+
+func (x *ResetQueue) GetInFlight() int64 {
+	if x != nil {
+		return x.InFlight
+	}
+	return 0
+}
+
+func (x *ResetQueue) GetAgain() int64 {
+	if x != nil {
+		return x.Again
+	}
+	return 0
+}
+
+func (x *ResetQueue) GetDropped() int64 {
+	if x != nil {
+		return x.Dropped
+	}
+	return 0
+}
+
+// ResetGroupResponse has what was done, or would be.
+type ResetGroupResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The queues by broker and id; those of unreachable brokers are missing.
+	Queues []*ResetQueue `protobuf:"bytes,1,rep,name=queues,proto3" json:"queues,omitempty"`
+	// Brokers that did not answer, with the reason: whether the group was moved there is not known.
+	Unknown       []string `protobuf:"bytes,2,rep,name=unknown,proto3" json:"unknown,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResetGroupResponse) Reset() {
+	*x = ResetGroupResponse{}
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResetGroupResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResetGroupResponse) ProtoMessage() {}
+
+func (x *ResetGroupResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResetGroupResponse.ProtoReflect.Descriptor instead.
+func (*ResetGroupResponse) Descriptor() ([]byte, []int) {
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *ResetGroupResponse) GetQueues() []*ResetQueue {
+	if x != nil {
+		return x.Queues
+	}
+	return nil
+}
+
+func (x *ResetGroupResponse) GetUnknown() []string {
+	if x != nil {
+		return x.Unknown
+	}
+	return nil
+}
+
+// GroupOffsetsRequest names a group.
+type GroupOffsetsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the group.
+	Group string `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	// Only this topic, if not empty.
+	Topic         string `protobuf:"bytes,2,opt,name=topic,proto3" json:"topic,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupOffsetsRequest) Reset() {
+	*x = GroupOffsetsRequest{}
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupOffsetsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupOffsetsRequest) ProtoMessage() {}
+
+func (x *GroupOffsetsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupOffsetsRequest.ProtoReflect.Descriptor instead.
+func (*GroupOffsetsRequest) Descriptor() ([]byte, []int) {
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *GroupOffsetsRequest) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *GroupOffsetsRequest) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+// GroupOffset is where a group stands in one queue.
+type GroupOffset struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Topic name.
+	Topic string `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	// Name of the broker group.
+	Broker string `protobuf:"bytes,2,opt,name=broker,proto3" json:"broker,omitempty"`
+	// Queue id.
+	Queue int32 `protobuf:"varint,3,opt,name=queue,proto3" json:"queue,omitempty"`
+	// First stored offset.
+	Min int64 `protobuf:"varint,4,opt,name=min,proto3" json:"min,omitempty"`
+	// Offset behind the last stored message.
+	Max int64 `protobuf:"varint,5,opt,name=max,proto3" json:"max,omitempty"`
+	// What the group stored, else below what everything is done that it received; unset if neither.
+	Position      *int64 `protobuf:"varint,6,opt,name=position,proto3,oneof" json:"position,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupOffset) Reset() {
+	*x = GroupOffset{}
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupOffset) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupOffset) ProtoMessage() {}
+
+func (x *GroupOffset) ProtoReflect() protoreflect.Message {
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupOffset.ProtoReflect.Descriptor instead.
+func (*GroupOffset) Descriptor() ([]byte, []int) {
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *GroupOffset) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *GroupOffset) GetBroker() string {
+	if x != nil {
+		return x.Broker
+	}
+	return ""
+}
+
+func (x *GroupOffset) GetQueue() int32 {
+	if x != nil {
+		return x.Queue
+	}
+	return 0
+}
+
+func (x *GroupOffset) GetMin() int64 {
+	if x != nil {
+		return x.Min
+	}
+	return 0
+}
+
+func (x *GroupOffset) GetMax() int64 {
+	if x != nil {
+		return x.Max
+	}
+	return 0
+}
+
+func (x *GroupOffset) GetPosition() int64 {
+	if x != nil && x.Position != nil {
+		return *x.Position
+	}
+	return 0
+}
+
+// GroupOffsetsResponse has the positions.
+type GroupOffsetsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The queues in which the group has a position, or all of the topic that was asked for.
+	Offsets []*GroupOffset `protobuf:"bytes,1,rep,name=offsets,proto3" json:"offsets,omitempty"`
+	// Brokers that did not answer, with the reason.
+	Unknown       []string `protobuf:"bytes,2,rep,name=unknown,proto3" json:"unknown,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupOffsetsResponse) Reset() {
+	*x = GroupOffsetsResponse{}
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupOffsetsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupOffsetsResponse) ProtoMessage() {}
+
+func (x *GroupOffsetsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupOffsetsResponse.ProtoReflect.Descriptor instead.
+func (*GroupOffsetsResponse) Descriptor() ([]byte, []int) {
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *GroupOffsetsResponse) GetOffsets() []*GroupOffset {
+	if x != nil {
+		return x.Offsets
+	}
+	return nil
+}
+
+func (x *GroupOffsetsResponse) GetUnknown() []string {
+	if x != nil {
+		return x.Unknown
+	}
+	return nil
+}
+
 var File_perigee_admin_v1_admin_proto protoreflect.FileDescriptor
 
 const file_perigee_admin_v1_admin_proto_rawDesc = "" +
@@ -1285,7 +1790,42 @@ const file_perigee_admin_v1_admin_proto_rawDesc = "" +
 	"\aunknown\x18\x03 \x03(\tR\aunknown\"(\n" +
 	"\x12DeleteGroupRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\x15\n" +
-	"\x13DeleteGroupResponse2\xb2\x06\n" +
+	"\x13DeleteGroupResponse\"\xbb\x01\n" +
+	"\x11ResetGroupRequest\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\tR\x05group\x12\x14\n" +
+	"\x05topic\x18\x02 \x01(\tR\x05topic\x12\x16\n" +
+	"\x05begin\x18\x03 \x01(\bH\x00R\x05begin\x12\x12\n" +
+	"\x03end\x18\x04 \x01(\bH\x00R\x03end\x12\x19\n" +
+	"\atime_ms\x18\x05 \x01(\x03H\x00R\x06timeMs\x12\x14\n" +
+	"\x04skip\x18\x06 \x01(\x03H\x00R\x04skip\x12\x17\n" +
+	"\adry_run\x18\a \x01(\bR\x06dryRunB\x04\n" +
+	"\x02to\"\xab\x01\n" +
+	"\n" +
+	"ResetQueue\x12\x16\n" +
+	"\x06broker\x18\x01 \x01(\tR\x06broker\x12\x14\n" +
+	"\x05queue\x18\x02 \x01(\x05R\x05queue\x12\x12\n" +
+	"\x04from\x18\x03 \x01(\x03R\x04from\x12\x0e\n" +
+	"\x02to\x18\x04 \x01(\x03R\x02to\x12\x1b\n" +
+	"\tin_flight\x18\x05 \x01(\x03R\binFlight\x12\x14\n" +
+	"\x05again\x18\x06 \x01(\x03R\x05again\x12\x18\n" +
+	"\adropped\x18\a \x01(\x03R\adropped\"d\n" +
+	"\x12ResetGroupResponse\x124\n" +
+	"\x06queues\x18\x01 \x03(\v2\x1c.perigee.admin.v1.ResetQueueR\x06queues\x12\x18\n" +
+	"\aunknown\x18\x02 \x03(\tR\aunknown\"A\n" +
+	"\x13GroupOffsetsRequest\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\tR\x05group\x12\x14\n" +
+	"\x05topic\x18\x02 \x01(\tR\x05topic\"\xa3\x01\n" +
+	"\vGroupOffset\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x16\n" +
+	"\x06broker\x18\x02 \x01(\tR\x06broker\x12\x14\n" +
+	"\x05queue\x18\x03 \x01(\x05R\x05queue\x12\x10\n" +
+	"\x03min\x18\x04 \x01(\x03R\x03min\x12\x10\n" +
+	"\x03max\x18\x05 \x01(\x03R\x03max\x12\x1f\n" +
+	"\bposition\x18\x06 \x01(\x03H\x00R\bposition\x88\x01\x01B\v\n" +
+	"\t_position\"i\n" +
+	"\x14GroupOffsetsResponse\x127\n" +
+	"\aoffsets\x18\x01 \x03(\v2\x1d.perigee.admin.v1.GroupOffsetR\aoffsets\x12\x18\n" +
+	"\aunknown\x18\x02 \x03(\tR\aunknown2\xea\a\n" +
 	"\fAdminService\x12N\n" +
 	"\aVersion\x12 .perigee.admin.v1.VersionRequest\x1a!.perigee.admin.v1.VersionResponse\x12Q\n" +
 	"\bPutTopic\x12!.perigee.admin.v1.PutTopicRequest\x1a\".perigee.admin.v1.PutTopicResponse\x12W\n" +
@@ -1297,7 +1837,10 @@ const file_perigee_admin_v1_admin_proto_rawDesc = "" +
 	"\n" +
 	"ListGroups\x12#.perigee.admin.v1.ListGroupsRequest\x1a$.perigee.admin.v1.ListGroupsResponse\x12`\n" +
 	"\rDescribeGroup\x12&.perigee.admin.v1.DescribeGroupRequest\x1a'.perigee.admin.v1.DescribeGroupResponse\x12Z\n" +
-	"\vDeleteGroup\x12$.perigee.admin.v1.DeleteGroupRequest\x1a%.perigee.admin.v1.DeleteGroupResponseB<Z:github.com/perigee-mq/perigee/api/perigee/admin/v1;adminv1b\x06proto3"
+	"\vDeleteGroup\x12$.perigee.admin.v1.DeleteGroupRequest\x1a%.perigee.admin.v1.DeleteGroupResponse\x12W\n" +
+	"\n" +
+	"ResetGroup\x12#.perigee.admin.v1.ResetGroupRequest\x1a$.perigee.admin.v1.ResetGroupResponse\x12]\n" +
+	"\fGroupOffsets\x12%.perigee.admin.v1.GroupOffsetsRequest\x1a&.perigee.admin.v1.GroupOffsetsResponseB<Z:github.com/perigee-mq/perigee/api/perigee/admin/v1;adminv1b\x06proto3"
 
 var (
 	file_perigee_admin_v1_admin_proto_rawDescOnce sync.Once
@@ -1311,7 +1854,7 @@ func file_perigee_admin_v1_admin_proto_rawDescGZIP() []byte {
 	return file_perigee_admin_v1_admin_proto_rawDescData
 }
 
-var file_perigee_admin_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_perigee_admin_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_perigee_admin_v1_admin_proto_goTypes = []any{
 	(*VersionRequest)(nil),        // 0: perigee.admin.v1.VersionRequest
 	(*VersionResponse)(nil),       // 1: perigee.admin.v1.VersionResponse
@@ -1334,46 +1877,58 @@ var file_perigee_admin_v1_admin_proto_goTypes = []any{
 	(*DescribeGroupResponse)(nil), // 18: perigee.admin.v1.DescribeGroupResponse
 	(*DeleteGroupRequest)(nil),    // 19: perigee.admin.v1.DeleteGroupRequest
 	(*DeleteGroupResponse)(nil),   // 20: perigee.admin.v1.DeleteGroupResponse
-	(*v1.PutTopicRequest)(nil),    // 21: perigee.controller.v1.PutTopicRequest
-	(*v1.Topic)(nil),              // 22: perigee.controller.v1.Topic
-	(*v1.PutGroupRequest)(nil),    // 23: perigee.controller.v1.PutGroupRequest
-	(*v1.Group)(nil),              // 24: perigee.controller.v1.Group
+	(*ResetGroupRequest)(nil),     // 21: perigee.admin.v1.ResetGroupRequest
+	(*ResetQueue)(nil),            // 22: perigee.admin.v1.ResetQueue
+	(*ResetGroupResponse)(nil),    // 23: perigee.admin.v1.ResetGroupResponse
+	(*GroupOffsetsRequest)(nil),   // 24: perigee.admin.v1.GroupOffsetsRequest
+	(*GroupOffset)(nil),           // 25: perigee.admin.v1.GroupOffset
+	(*GroupOffsetsResponse)(nil),  // 26: perigee.admin.v1.GroupOffsetsResponse
+	(*v1.PutTopicRequest)(nil),    // 27: perigee.controller.v1.PutTopicRequest
+	(*v1.Topic)(nil),              // 28: perigee.controller.v1.Topic
+	(*v1.PutGroupRequest)(nil),    // 29: perigee.controller.v1.PutGroupRequest
+	(*v1.Group)(nil),              // 30: perigee.controller.v1.Group
 }
 var file_perigee_admin_v1_admin_proto_depIdxs = []int32{
-	21, // 0: perigee.admin.v1.PutTopicRequest.topic:type_name -> perigee.controller.v1.PutTopicRequest
-	22, // 1: perigee.admin.v1.PutTopicResponse.topic:type_name -> perigee.controller.v1.Topic
-	22, // 2: perigee.admin.v1.ListTopicsResponse.topics:type_name -> perigee.controller.v1.Topic
-	22, // 3: perigee.admin.v1.DescribeTopicResponse.topic:type_name -> perigee.controller.v1.Topic
+	27, // 0: perigee.admin.v1.PutTopicRequest.topic:type_name -> perigee.controller.v1.PutTopicRequest
+	28, // 1: perigee.admin.v1.PutTopicResponse.topic:type_name -> perigee.controller.v1.Topic
+	28, // 2: perigee.admin.v1.ListTopicsResponse.topics:type_name -> perigee.controller.v1.Topic
+	28, // 3: perigee.admin.v1.DescribeTopicResponse.topic:type_name -> perigee.controller.v1.Topic
 	7,  // 4: perigee.admin.v1.DescribeTopicResponse.queues:type_name -> perigee.admin.v1.TopicQueue
-	23, // 5: perigee.admin.v1.PutGroupRequest.group:type_name -> perigee.controller.v1.PutGroupRequest
-	24, // 6: perigee.admin.v1.PutGroupResponse.group:type_name -> perigee.controller.v1.Group
-	24, // 7: perigee.admin.v1.ListGroupsResponse.groups:type_name -> perigee.controller.v1.Group
+	29, // 5: perigee.admin.v1.PutGroupRequest.group:type_name -> perigee.controller.v1.PutGroupRequest
+	30, // 6: perigee.admin.v1.PutGroupResponse.group:type_name -> perigee.controller.v1.Group
+	30, // 7: perigee.admin.v1.ListGroupsResponse.groups:type_name -> perigee.controller.v1.Group
 	17, // 8: perigee.admin.v1.GroupTopic.queues:type_name -> perigee.admin.v1.GroupQueue
-	24, // 9: perigee.admin.v1.DescribeGroupResponse.group:type_name -> perigee.controller.v1.Group
+	30, // 9: perigee.admin.v1.DescribeGroupResponse.group:type_name -> perigee.controller.v1.Group
 	16, // 10: perigee.admin.v1.DescribeGroupResponse.topics:type_name -> perigee.admin.v1.GroupTopic
-	0,  // 11: perigee.admin.v1.AdminService.Version:input_type -> perigee.admin.v1.VersionRequest
-	2,  // 12: perigee.admin.v1.AdminService.PutTopic:input_type -> perigee.admin.v1.PutTopicRequest
-	4,  // 13: perigee.admin.v1.AdminService.ListTopics:input_type -> perigee.admin.v1.ListTopicsRequest
-	6,  // 14: perigee.admin.v1.AdminService.DescribeTopic:input_type -> perigee.admin.v1.DescribeTopicRequest
-	9,  // 15: perigee.admin.v1.AdminService.DeleteTopic:input_type -> perigee.admin.v1.DeleteTopicRequest
-	11, // 16: perigee.admin.v1.AdminService.PutGroup:input_type -> perigee.admin.v1.PutGroupRequest
-	13, // 17: perigee.admin.v1.AdminService.ListGroups:input_type -> perigee.admin.v1.ListGroupsRequest
-	15, // 18: perigee.admin.v1.AdminService.DescribeGroup:input_type -> perigee.admin.v1.DescribeGroupRequest
-	19, // 19: perigee.admin.v1.AdminService.DeleteGroup:input_type -> perigee.admin.v1.DeleteGroupRequest
-	1,  // 20: perigee.admin.v1.AdminService.Version:output_type -> perigee.admin.v1.VersionResponse
-	3,  // 21: perigee.admin.v1.AdminService.PutTopic:output_type -> perigee.admin.v1.PutTopicResponse
-	5,  // 22: perigee.admin.v1.AdminService.ListTopics:output_type -> perigee.admin.v1.ListTopicsResponse
-	8,  // 23: perigee.admin.v1.AdminService.DescribeTopic:output_type -> perigee.admin.v1.DescribeTopicResponse
-	10, // 24: perigee.admin.v1.AdminService.DeleteTopic:output_type -> perigee.admin.v1.DeleteTopicResponse
-	12, // 25: perigee.admin.v1.AdminService.PutGroup:output_type -> perigee.admin.v1.PutGroupResponse
-	14, // 26: perigee.admin.v1.AdminService.ListGroups:output_type -> perigee.admin.v1.ListGroupsResponse
-	18, // 27: perigee.admin.v1.AdminService.DescribeGroup:output_type -> perigee.admin.v1.DescribeGroupResponse
-	20, // 28: perigee.admin.v1.AdminService.DeleteGroup:output_type -> perigee.admin.v1.DeleteGroupResponse
-	20, // [20:29] is the sub-list for method output_type
-	11, // [11:20] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	22, // 11: perigee.admin.v1.ResetGroupResponse.queues:type_name -> perigee.admin.v1.ResetQueue
+	25, // 12: perigee.admin.v1.GroupOffsetsResponse.offsets:type_name -> perigee.admin.v1.GroupOffset
+	0,  // 13: perigee.admin.v1.AdminService.Version:input_type -> perigee.admin.v1.VersionRequest
+	2,  // 14: perigee.admin.v1.AdminService.PutTopic:input_type -> perigee.admin.v1.PutTopicRequest
+	4,  // 15: perigee.admin.v1.AdminService.ListTopics:input_type -> perigee.admin.v1.ListTopicsRequest
+	6,  // 16: perigee.admin.v1.AdminService.DescribeTopic:input_type -> perigee.admin.v1.DescribeTopicRequest
+	9,  // 17: perigee.admin.v1.AdminService.DeleteTopic:input_type -> perigee.admin.v1.DeleteTopicRequest
+	11, // 18: perigee.admin.v1.AdminService.PutGroup:input_type -> perigee.admin.v1.PutGroupRequest
+	13, // 19: perigee.admin.v1.AdminService.ListGroups:input_type -> perigee.admin.v1.ListGroupsRequest
+	15, // 20: perigee.admin.v1.AdminService.DescribeGroup:input_type -> perigee.admin.v1.DescribeGroupRequest
+	19, // 21: perigee.admin.v1.AdminService.DeleteGroup:input_type -> perigee.admin.v1.DeleteGroupRequest
+	21, // 22: perigee.admin.v1.AdminService.ResetGroup:input_type -> perigee.admin.v1.ResetGroupRequest
+	24, // 23: perigee.admin.v1.AdminService.GroupOffsets:input_type -> perigee.admin.v1.GroupOffsetsRequest
+	1,  // 24: perigee.admin.v1.AdminService.Version:output_type -> perigee.admin.v1.VersionResponse
+	3,  // 25: perigee.admin.v1.AdminService.PutTopic:output_type -> perigee.admin.v1.PutTopicResponse
+	5,  // 26: perigee.admin.v1.AdminService.ListTopics:output_type -> perigee.admin.v1.ListTopicsResponse
+	8,  // 27: perigee.admin.v1.AdminService.DescribeTopic:output_type -> perigee.admin.v1.DescribeTopicResponse
+	10, // 28: perigee.admin.v1.AdminService.DeleteTopic:output_type -> perigee.admin.v1.DeleteTopicResponse
+	12, // 29: perigee.admin.v1.AdminService.PutGroup:output_type -> perigee.admin.v1.PutGroupResponse
+	14, // 30: perigee.admin.v1.AdminService.ListGroups:output_type -> perigee.admin.v1.ListGroupsResponse
+	18, // 31: perigee.admin.v1.AdminService.DescribeGroup:output_type -> perigee.admin.v1.DescribeGroupResponse
+	20, // 32: perigee.admin.v1.AdminService.DeleteGroup:output_type -> perigee.admin.v1.DeleteGroupResponse
+	23, // 33: perigee.admin.v1.AdminService.ResetGroup:output_type -> perigee.admin.v1.ResetGroupResponse
+	26, // 34: perigee.admin.v1.AdminService.GroupOffsets:output_type -> perigee.admin.v1.GroupOffsetsResponse
+	24, // [24:35] is the sub-list for method output_type
+	13, // [13:24] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_perigee_admin_v1_admin_proto_init() }
@@ -1383,13 +1938,20 @@ func file_perigee_admin_v1_admin_proto_init() {
 	}
 	file_perigee_admin_v1_admin_proto_msgTypes[7].OneofWrappers = []any{}
 	file_perigee_admin_v1_admin_proto_msgTypes[16].OneofWrappers = []any{}
+	file_perigee_admin_v1_admin_proto_msgTypes[21].OneofWrappers = []any{
+		(*ResetGroupRequest_Begin)(nil),
+		(*ResetGroupRequest_End)(nil),
+		(*ResetGroupRequest_TimeMs)(nil),
+		(*ResetGroupRequest_Skip)(nil),
+	}
+	file_perigee_admin_v1_admin_proto_msgTypes[25].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_perigee_admin_v1_admin_proto_rawDesc), len(file_perigee_admin_v1_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   21,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

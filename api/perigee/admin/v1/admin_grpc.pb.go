@@ -30,6 +30,8 @@ const (
 	AdminService_ListGroups_FullMethodName    = "/perigee.admin.v1.AdminService/ListGroups"
 	AdminService_DescribeGroup_FullMethodName = "/perigee.admin.v1.AdminService/DescribeGroup"
 	AdminService_DeleteGroup_FullMethodName   = "/perigee.admin.v1.AdminService/DeleteGroup"
+	AdminService_ResetGroup_FullMethodName    = "/perigee.admin.v1.AdminService/ResetGroup"
+	AdminService_GroupOffsets_FullMethodName  = "/perigee.admin.v1.AdminService/GroupOffsets"
 )
 
 // AdminServiceClient is the client API for AdminService service.
@@ -58,6 +60,10 @@ type AdminServiceClient interface {
 	DescribeGroup(ctx context.Context, in *DescribeGroupRequest, opts ...grpc.CallOption) (*DescribeGroupResponse, error)
 	// DeleteGroup deletes a consumer group with its progress.
 	DeleteGroup(ctx context.Context, in *DeleteGroupRequest, opts ...grpc.CallOption) (*DeleteGroupResponse, error)
+	// ResetGroup moves a consumer group to another position in all queues of a topic.
+	ResetGroup(ctx context.Context, in *ResetGroupRequest, opts ...grpc.CallOption) (*ResetGroupResponse, error)
+	// GroupOffsets shows where a consumer group stands, queue by queue.
+	GroupOffsets(ctx context.Context, in *GroupOffsetsRequest, opts ...grpc.CallOption) (*GroupOffsetsResponse, error)
 }
 
 type adminServiceClient struct {
@@ -158,6 +164,26 @@ func (c *adminServiceClient) DeleteGroup(ctx context.Context, in *DeleteGroupReq
 	return out, nil
 }
 
+func (c *adminServiceClient) ResetGroup(ctx context.Context, in *ResetGroupRequest, opts ...grpc.CallOption) (*ResetGroupResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ResetGroupResponse)
+	err := c.cc.Invoke(ctx, AdminService_ResetGroup_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) GroupOffsets(ctx context.Context, in *GroupOffsetsRequest, opts ...grpc.CallOption) (*GroupOffsetsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GroupOffsetsResponse)
+	err := c.cc.Invoke(ctx, AdminService_GroupOffsets_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AdminServiceServer is the server API for AdminService service.
 // All implementations must embed UnimplementedAdminServiceServer
 // for forward compatibility.
@@ -184,6 +210,10 @@ type AdminServiceServer interface {
 	DescribeGroup(context.Context, *DescribeGroupRequest) (*DescribeGroupResponse, error)
 	// DeleteGroup deletes a consumer group with its progress.
 	DeleteGroup(context.Context, *DeleteGroupRequest) (*DeleteGroupResponse, error)
+	// ResetGroup moves a consumer group to another position in all queues of a topic.
+	ResetGroup(context.Context, *ResetGroupRequest) (*ResetGroupResponse, error)
+	// GroupOffsets shows where a consumer group stands, queue by queue.
+	GroupOffsets(context.Context, *GroupOffsetsRequest) (*GroupOffsetsResponse, error)
 	mustEmbedUnimplementedAdminServiceServer()
 }
 
@@ -220,6 +250,12 @@ func (UnimplementedAdminServiceServer) DescribeGroup(context.Context, *DescribeG
 }
 func (UnimplementedAdminServiceServer) DeleteGroup(context.Context, *DeleteGroupRequest) (*DeleteGroupResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteGroup not implemented")
+}
+func (UnimplementedAdminServiceServer) ResetGroup(context.Context, *ResetGroupRequest) (*ResetGroupResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ResetGroup not implemented")
+}
+func (UnimplementedAdminServiceServer) GroupOffsets(context.Context, *GroupOffsetsRequest) (*GroupOffsetsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GroupOffsets not implemented")
 }
 func (UnimplementedAdminServiceServer) mustEmbedUnimplementedAdminServiceServer() {}
 func (UnimplementedAdminServiceServer) testEmbeddedByValue()                      {}
@@ -404,6 +440,42 @@ func _AdminService_DeleteGroup_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_ResetGroup_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ResetGroupRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).ResetGroup(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_ResetGroup_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).ResetGroup(ctx, req.(*ResetGroupRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_GroupOffsets_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GroupOffsetsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).GroupOffsets(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_GroupOffsets_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).GroupOffsets(ctx, req.(*GroupOffsetsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // AdminService_ServiceDesc is the grpc.ServiceDesc for AdminService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -446,6 +518,14 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DeleteGroup",
 			Handler:    _AdminService_DeleteGroup_Handler,
+		},
+		{
+			MethodName: "ResetGroup",
+			Handler:    _AdminService_ResetGroup_Handler,
+		},
+		{
+			MethodName: "GroupOffsets",
+			Handler:    _AdminService_GroupOffsets_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

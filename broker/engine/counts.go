@@ -20,6 +20,7 @@ type Counts struct {
 	Resets       atomic.Int64 // groups moved on a topic
 	OverMax      atomic.Int64 // deliveries past max attempts
 	DeadAttempts atomic.Int64 // messages moved to a dead-letter topic because their attempts were used up
+	Redriven     atomic.Int64 // dead letters moved back, or elsewhere
 	DeadClient   atomic.Int64 // messages moved there by a consumer
 	Stale        atomic.Int64 // handles refused
 	Damaged      atomic.Int64 // messages that could not be read

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"github.com/perigee-mq/perigee/broker/pop"
+	"github.com/perigee-mq/perigee/broker/redriven"
 	"github.com/perigee-mq/perigee/store/commitlog"
 	"github.com/perigee-mq/perigee/store/queue"
 	"github.com/perigee-mq/perigee/store/record"
@@ -18,9 +19,16 @@ func (v *views) dead(k pop.Key, attempt uint16) bool {
 	return t == nil || t.Name != deadPrefix+g.Name
 }
 
-// applyDead moves a message: it is done where it was, and stands where the record says.
+// applyDead moves a message: it is done where it was, for the group, or for everybody if the record names
+// none; and it stands where the record says.
 func (v *views) applyDead(pos record.Pos, size uint32, at int64, d *record.Dead) error {
-	if err := v.pop.ApplyDead(d); err != nil {
+	var err error
+	if d.Group == 0 {
+		err = v.redriven.Add(redriven.Key{Topic: d.Topic, Queue: d.Queue}, d.Offset)
+	} else {
+		err = v.pop.ApplyDead(d)
+	}
+	if err != nil {
 		return err
 	}
 	return v.applyMsg(pos, size, at, &d.Msg)

@@ -133,7 +133,7 @@ func (o *pullOp) look(w *writer, end record.QueueOffset) error {
 		left -= n
 		for i := range entries[:n] {
 			e := &entries[i]
-			if o.mayFit(e) {
+			if o.mayFit(e) && !w.movedOn(o.key(), o.at) {
 				if len(o.got) == most || len(o.got) > 0 && size+int64(e.Size) > bound {
 					return nil
 				}

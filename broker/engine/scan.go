@@ -147,6 +147,8 @@ func (s *scan) gathers() bool { return s.judge != nil && s.judge.gather }
 // fits judges a message by the filter: Stop if that is not known yet.
 func (s *scan) fits(off record.QueueOffset, e *queue.Entry) pop.Verdict {
 	switch {
+	case s.w.movedOn(s.key, off):
+		return pop.Skip
 	case s.judge != nil:
 		return s.judge.judge(s.w, s.key.Queue, off, e)
 	case s.req.Filter.Kind == brokerapi.FilterTags && !slices.Contains(s.want, e.TagHash):

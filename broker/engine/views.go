@@ -6,6 +6,7 @@ import (
 	"github.com/perigee-mq/perigee/broker/group"
 	"github.com/perigee-mq/perigee/broker/offset"
 	"github.com/perigee-mq/perigee/broker/pop"
+	"github.com/perigee-mq/perigee/broker/redriven"
 	"github.com/perigee-mq/perigee/broker/timer"
 	"github.com/perigee-mq/perigee/broker/topic"
 	"github.com/perigee-mq/perigee/broker/txn"
@@ -20,19 +21,20 @@ import (
 // path and recovery both change them through the apply functions only, so that a replay gives the
 // same views.
 type views struct {
-	store  *store.Store
-	queues *queue.Store
-	topics *topic.Table
-	groups *group.Table
-	pop    *pop.Table
-	txns   *txn.Table
-	newTxn func() *txn.Table
-	timers *timer.Table  // messages that wait for their time
-	pulled *offset.Table // where pull consumers stand
-	index  indexed
-	epoch  record.Epoch
-	stamp  int64      // newest store time, ms
-	saved  record.Pos // what recovery began with: a checkpoint's position, or the log's first
+	store    *store.Store
+	queues   *queue.Store
+	topics   *topic.Table
+	groups   *group.Table
+	pop      *pop.Table
+	txns     *txn.Table
+	newTxn   func() *txn.Table
+	timers   *timer.Table    // messages that wait for their time
+	pulled   *offset.Table   // where pull consumers stand
+	redriven *redriven.Table // dead letters that were moved on
+	index    indexed
+	epoch    record.Epoch
+	stamp    int64      // newest store time, ms
+	saved    record.Pos // what recovery began with: a checkpoint's position, or the log's first
 }
 
 func (v *views) init(o Options) {
@@ -49,6 +51,7 @@ func (v *views) reset() {
 	v.pop = pop.New(pop.Options{Dead: v.dead})
 	v.timers = timer.New()
 	v.pulled = offset.New()
+	v.redriven = redriven.New()
 	v.txns = v.newTxn()
 	v.epoch, v.stamp = 0, 0
 }
@@ -210,6 +213,7 @@ func (v *views) applyMeta(pos record.Pos, at int64, m *record.Meta) error {
 			v.txns.DropTopic(record.TopicID(m.ID))
 			v.timers.DropTopic(record.TopicID(m.ID))
 			v.pulled.DropTopic(record.TopicID(m.ID))
+			v.redriven.DropTopic(record.TopicID(m.ID))
 		}
 		return v.topics.Apply(m)
 	case record.MetaGroup:
@@ -224,14 +228,15 @@ func (v *views) applyMeta(pos record.Pos, at int64, m *record.Meta) error {
 
 // Names of the sections of a checkpoint, in this order.
 const (
-	sectionBase   = "base"
-	sectionTopics = "topics"
-	sectionGroups = "groups"
-	sectionPop    = "pop"
-	sectionTxns   = "transactions"
-	sectionTimers = "timers"
-	sectionPulled = "offsets"
-	sectionQueues = "queues"
+	sectionBase     = "base"
+	sectionTopics   = "topics"
+	sectionGroups   = "groups"
+	sectionPop      = "pop"
+	sectionTxns     = "transactions"
+	sectionTimers   = "timers"
+	sectionPulled   = "offsets"
+	sectionRedriven = "redriven"
+	sectionQueues   = "queues"
 )
 
 // encode is the state of all views, sorted: equal views give equal bytes.
@@ -256,6 +261,7 @@ func (v *views) encode() ([]checkpoint.Section, error) {
 		{Name: sectionTxns, Data: v.txns.Encode(nil)},
 		{Name: sectionTimers, More: v.timers.Share()},
 		{Name: sectionPulled, Data: v.pulled.Encode(nil)},
+		{Name: sectionRedriven, Data: v.redriven.Encode(nil)},
 		{Name: sectionQueues, Data: queues},
 		{Name: sectionIndex, Data: v.index.encode()},
 	}, nil
@@ -280,6 +286,7 @@ func (v *views) decode(c *checkpoint.Checkpoint) error {
 		{sectionTxns, v.txns.Decode},
 		{sectionTimers, v.timers.Decode},
 		{sectionPulled, v.pulled.Decode},
+		{sectionRedriven, v.redriven.Decode},
 		{sectionQueues, v.queues.Decode},
 		{sectionIndex, v.index.Decode},
 	} {

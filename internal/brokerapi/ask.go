@@ -156,7 +156,7 @@ type RedriveRequest struct {
 	User  string  `json:"user,omitempty"`
 	Dead  TopicID `json:"dead"`         // the dead-letter topic
 	To    TopicID `json:"to,omitempty"` // 0: the topic each message came from
-	Max   int     `json:"max"`          // messages, 1..1024
+	Max   int     `json:"max"`          // messages, 0..1024; 0 only tells what is left
 	After LogPos  `json:"after,omitempty"`
 }
 

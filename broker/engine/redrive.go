@@ -1,0 +1,215 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/perigee-mq/perigee/broker/redriven"
+	"github.com/perigee-mq/perigee/internal/brokerapi"
+	"github.com/perigee-mq/perigee/internal/mqerr"
+	"github.com/perigee-mq/perigee/store/queue"
+	"github.com/perigee-mq/perigee/store/record"
+)
+
+// redriveMax bounds the messages of one request, redriveBytes what is read for it at a time.
+const (
+	redriveMax   = 1024
+	redriveBytes = 4 << 20
+)
+
+// redrive is one request: letters to move, found by the writer, read by the caller, written by the
+// writer.
+type redrive struct {
+	req  *brokerapi.RedriveRequest
+	list []letter
+	left int64
+	next record.Pos
+}
+
+// letter is one dead letter.
+type letter struct {
+	key queue.Key
+	off record.QueueOffset
+	b   burial
+}
+
+// Redrive moves dead letters back to where they came from, or to another topic, oldest first: one record
+// is the copy there and the end of the letter for everybody.
+func (s *session) Redrive(ctx context.Context, req *brokerapi.RedriveRequest) (*brokerapi.RedriveReply, error) {
+	if req.Max < 0 || req.Max > redriveMax {
+		return nil, mqerr.New(mqerr.Invalid, "%d dead letters in one request: 0 to %d", req.Max, redriveMax)
+	}
+	r := &redrive{req: req}
+	var failed error
+	if err := s.call(ctx, func(w *writer) { failed = r.find(w) }); err != nil {
+		return nil, err
+	}
+	if failed != nil {
+		return nil, failed
+	}
+	reply := &brokerapi.RedriveReply{Left: r.left, Next: brokerapi.LogPos(r.next)}
+	if len(r.list) == 0 {
+		return reply, nil
+	}
+	if err := r.read(ctx, s.e); err != nil {
+		return nil, err
+	}
+	defer func() {
+		for i := range r.list {
+			if r.list[i].b.err == nil {
+				r.list[i].b.ref.Release()
+			}
+		}
+	}()
+	if _, err := ask(context.WithoutCancel(ctx), s.e, func(done func(struct{}, error)) op {
+		return &callOp{do: func(w *writer) { r.write(w, reply) }, done: func(err error) { done(struct{}{}, err) }}
+	}); err != nil {
+		return nil, err
+	}
+	return reply, nil
+}
+
+// find lists the letters that the request may move, oldest first.
+func (r *redrive) find(w *writer) error {
+	t, err := w.topicOf(r.req.Dead)
+	if err != nil {
+		return err
+	}
+	if r.req.To != 0 {
+		if _, err := w.topicOf(r.req.To); err != nil {
+			return err
+		}
+	}
+	size := 0
+	for q := range t.queues {
+		key := queue.Key{Topic: t.def.ID, Queue: record.QueueID(q)}
+		moved := redriven.Key{Topic: key.Topic, Queue: key.Queue}
+		lo, _ := w.views.queues.Bounds(key)
+		hi := t.queues[q].visible
+		r.left += max(0, int64(hi-lo)-w.views.redriven.Count(moved, lo, hi))
+		if r.req.After > 0 {
+			after := record.Pos(r.req.After)
+			if lo, err = w.views.queues.Seek(key, func(e *queue.Entry) bool { return e.Pos <= after }); err != nil {
+				return err
+			}
+		}
+		for off := w.views.redriven.Next(moved, lo); off < hi; off = w.views.redriven.Next(moved, off+1) {
+			if len(r.list) >= r.req.Max || size >= redriveBytes {
+				break
+			}
+			e, err := w.views.queues.At(key, off)
+			if err != nil {
+				w.queueDamaged(t, err)
+				return err
+			}
+			r.list = append(r.list, letter{key: key, off: off, b: burial{pos: e.Pos, size: e.Size}})
+			r.next = max(r.next, e.Pos)
+			size += int(e.Size)
+		}
+	}
+	return nil
+}
+
+// read reads the letters. A place among the readers of cold messages is waited for.
+func (r *redrive) read(ctx context.Context, e *Engine) error {
+	select {
+	case e.cold <- struct{}{}:
+	case <-ctx.Done():
+		return mqerr.New(mqerr.Timeout, "gave up waiting for the disk: %w", ctx.Err())
+	}
+	defer func() { <-e.cold }()
+	for i := range r.list {
+		r.list[i].read(e)
+	}
+	return nil
+}
+
+// read makes the record that moves the letter back, but for its place. What it was stays in it: who gave
+// it up, when, after how many deliveries.
+func (l *letter) read(e *Engine) {
+	rec, ref, err := e.log.Read(l.b.pos, l.b.size)
+	if err != nil {
+		l.b.err = err
+		return
+	}
+	d := record.Dead{Reason: record.DeadByOperator}
+	if rec.Type == record.TypeDead {
+		if d, err = record.DecodeDead(rec.Body); err == nil {
+			l.b.rec = record.Dead{Attempts: d.Attempts, History: d.History}
+			l.b.rec.Msg.Topic, l.b.rec.Msg.Queue = d.Topic, d.Queue // where it came from
+		}
+	} else if d.Msg, err = messageOf(&rec); err == nil {
+		l.b.rec.Msg.Topic, l.b.rec.Msg.Queue = d.Msg.Topic, d.Msg.Queue // a transaction that nobody ended
+	}
+	if err != nil {
+		ref.Release()
+		l.b.err = err
+		return
+	}
+	l.b.ref = ref
+	from, q := l.b.rec.Msg.Topic, l.b.rec.Msg.Queue
+	l.b.rec.Msg = d.Msg
+	l.b.rec.Msg.Topic, l.b.rec.Msg.Queue = from, q
+	l.b.rec.Msg.Sys = withoutOrigin(d.Msg.Sys)
+	l.b.rec.Msg.DeliverAt = 0
+	l.b.rec.Topic, l.b.rec.Queue, l.b.rec.Offset = l.key.Topic, l.key.Queue, l.off
+	l.b.rec.Reason = record.DeadByOperator
+}
+
+// write moves what was read, and says what could not be moved.
+func (r *redrive) write(w *writer, reply *brokerapi.RedriveReply) {
+	for i := range r.list {
+		l := &r.list[i]
+		if err := l.write(w, record.TopicID(r.req.To)); err != nil {
+			reply.Failed = append(reply.Failed, fmt.Sprintf("queue %d offset %d: %v", l.key.Queue, l.off, err))
+			continue
+		}
+		reply.Redriven++
+		reply.Left--
+		w.e.counts.Redriven.Add(1)
+	}
+}
+
+func (l *letter) write(w *writer, to record.TopicID) error {
+	if l.b.err != nil {
+		w.e.damaged(leased{queue: l.key.Queue, offset: l.off, pos: l.b.pos}, l.b.err)
+		return l.b.err
+	}
+	if w.topics.byID[l.key.Topic] == nil || w.views.redriven.Has(redriven.Key{Topic: l.key.Topic, Queue: l.key.Queue}, l.off) {
+		return mqerr.New(mqerr.NotFound, "somebody else has moved it meanwhile")
+	}
+	d := &l.b.rec
+	if to != 0 {
+		d.Msg.Topic = to
+	}
+	t := w.topics.byID[d.Msg.Topic]
+	switch {
+	case d.Msg.Topic == l.key.Topic:
+		return mqerr.New(mqerr.Invalid, "message %s was sent to the dead-letter topic itself: say where it should go", d.Msg.ID)
+	case t == nil:
+		return mqerr.New(mqerr.TopicNotFound, "message %s came from topic %d, which does not exist here any more: say where it should go", d.Msg.ID, d.Msg.Topic)
+	case !w.hasSpace(w.e.o.SpaceReserve, record.DeadSize(d)+messageBytes):
+		return errNoSpace
+	}
+	q := d.Msg.Queue // its own: what it came from keeps its queues, and with them its order
+	if to != 0 || q < 0 || int(q) >= len(t.queues) {
+		q = t.homeOf(d.Msg.GroupHash)
+	}
+	d.Msg.Queue, d.Msg.Offset = q, t.queues[q].next
+	w.appendDead(d, t, &t.queues[q])
+	return nil
+}
+
+// movedOn tells whether a message is a dead letter that was moved on: it is done for everybody.
+func (w *writer) movedOn(k queue.Key, off record.QueueOffset) bool {
+	return !w.views.redriven.Empty() && w.views.redriven.Has(redriven.Key{Topic: k.Topic, Queue: k.Queue}, off)
+}
+
+// homeOf is the queue for a message that has none yet: of its message group, or the next in turn.
+func (t *topicState) homeOf(groupHash uint64) record.QueueID {
+	if groupHash != 0 {
+		return record.QueueID(groupHash % uint64(len(t.queues)))
+	}
+	t.turn++
+	return record.QueueID((t.turn - 1) % len(t.queues))
+}

@@ -18,6 +18,7 @@ import (
 	"github.com/perigee-mq/perigee/internal/brokerapi"
 	"github.com/perigee-mq/perigee/proxy/admin"
 	"github.com/perigee-mq/perigee/proxy/brokerconn"
+	"github.com/perigee-mq/perigee/proxy/checks"
 	"github.com/perigee-mq/perigee/proxy/clients"
 	"github.com/perigee-mq/perigee/proxy/ctl"
 	"github.com/perigee-mq/perigee/proxy/edge"
@@ -60,6 +61,7 @@ type Proxy struct {
 	brokers brokers
 	clients *clients.Table
 	polls   *longpoll.Polls
+	checks  *checks.Checker
 	server  *server.Server
 	edge    *edge.Server
 	ready   chan struct{}
@@ -79,6 +81,7 @@ func New(o Options) (*Proxy, error) {
 	p.ctl = ctl.New(ctl.Options{Conn: o.Controller, Routes: p.routes, Release: o.Release, Address: o.Advertise, Log: o.Log})
 	p.brokers = p.connect()
 	p.clients = clients.New(clients.Options{}, time.Now())
+	p.checks = checks.New(checks.Options{Clients: p.clients, Routes: p.routes, Brokers: p.brokers, StoreHost: p.storeHost, Log: o.Log})
 	p.polls = longpoll.New(longpoll.Options{Brokers: p.brokers, Log: o.Log})
 	handlers := server.New(server.Options{
 		Routes: p.routes, Brokers: p.brokers, Creator: p.creator(), Clients: p.clients, Polls: p.polls, Advertise: o.Advertise, Limits: o.Limits, Log: o.Log,
@@ -115,6 +118,7 @@ func service(s *server.Server) edge.Service {
 		QueryRoute: s.QueryRoute, Heartbeat: s.Heartbeat, SendMessage: s.SendMessage, QueryAssignment: s.QueryAssignment,
 		ReceiveMessage: s.ReceiveMessage, AckMessage: s.AckMessage, Telemetry: s.Telemetry,
 		PullMessage: s.PullMessage, UpdateOffset: s.UpdateOffset, GetOffset: s.GetOffset, QueryOffset: s.QueryOffset,
+		EndTransaction:          s.EndTransaction,
 		NotifyClientTermination: s.NotifyClientTermination, ChangeInvisibleDuration: s.ChangeInvisibleDuration,
 		ForwardMessageToDeadLetterQueue: s.ForwardMessageToDeadLetterQueue,
 	}
@@ -127,12 +131,18 @@ func (p *Proxy) connect() brokers {
 		Ready: func(shard brokerapi.ShardID, r []brokerapi.Ready) { p.polls.Ready(shard, r) },
 		Up: func(shard brokerapi.ShardID) {
 			p.polls.Up(shard)
+			p.checks.Up(shard)
 			select {
 			case up <- struct{}{}:
 			default:
 			}
 		},
 		Down: func(shard brokerapi.ShardID, _ error) { p.polls.Down(shard) },
+		Notice: func(shard brokerapi.ShardID, n brokerapi.Notice) {
+			if n&brokerapi.NoticeChecks != 0 {
+				p.checks.Notice(shard)
+			}
+		},
 	}
 	if p.o.Local != nil {
 		return &local{broker: p.o.Local, name: p.o.Advertise, events: events}
@@ -174,6 +184,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	g.Go(func() error {
 		return p.clients.Run(work, clients.Report{Brokers: p.brokers, Shards: p.shards, Log: p.o.Log})
 	})
+	g.Go(func() error { return p.checks.Run(work) })
 	g.Go(func() error { return p.edge.Serve(p.o.Listener) })
 	g.Go(func() error {
 		if err := p.start(ctx); err != nil {
@@ -205,6 +216,15 @@ func (p *Proxy) start(ctx context.Context) error {
 	p.edge.SetServing(true)
 	close(p.ready)
 	return nil
+}
+
+// storeHost is the address of the broker of a shard as clients are told: one in this process has none of
+// its own.
+func (p *Proxy) storeHost(shard brokerapi.ShardID) string {
+	if sh := p.routes.Load().Shard(shard); sh != nil && sh.Address != "" {
+		return sh.Address
+	}
+	return p.o.Advertise
 }
 
 // shards lists all shards.

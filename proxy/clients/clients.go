@@ -70,21 +70,24 @@ type Table struct {
 	o    Options
 	base time.Time // what heard counts from
 
-	mu      sync.RWMutex
-	clients map[string]*client // guarded by mu
+	mu        sync.RWMutex
+	clients   map[string]*client // guarded by mu
+	producers producers          // guarded by mu
 }
 
 // client is one record. Fields without a note are guarded by Table.mu.
 type client struct {
-	heard    atomic.Int64 // last sign of life, ms since base
-	renews   atomic.Bool  // a lease of it may last as long as it lives
-	settings *Settings    // nil: none were sent
-	streams  []Stream     // oldest first
+	heard    atomic.Int64        // last sign of life, ms since base
+	renews   atomic.Bool         // a lease of it may last as long as it lives
+	settings *Settings           // nil: none were sent
+	streams  []Stream            // oldest first
+	produces map[string]struct{} // topics that it declared or sent transactions to
+	listed   bool                // it is in the rings of those
 }
 
 // New returns an empty table. now is any time not after those that are passed later.
 func New(o Options, now time.Time) *Table {
-	return &Table{o: o.withDefaults(), base: now, clients: map[string]*client{}}
+	return &Table{o: o.withDefaults(), base: now, clients: map[string]*client{}, producers: newProducers()}
 }
 
 // ms is a time as heard keeps it. It does not follow steps of the wall clock.
@@ -143,6 +146,12 @@ func (t *Table) Put(id string, s Settings, from Stream, now time.Time) {
 			c.streams = append(c.streams[:0], c.streams[1:]...)
 		}
 		c.streams = append(c.streams, from)
+		if s.Type == Producer {
+			for _, topic := range s.Topics {
+				t.producers.add(c, topic)
+			}
+		}
+		t.producers.list(c, true)
 	})
 }
 
@@ -174,6 +183,7 @@ func (t *Table) makeRoomLocked() {
 			break
 		}
 	}
+	t.producers.drop(t.clients[victim])
 	delete(t.clients, victim)
 }
 
@@ -194,6 +204,7 @@ func (t *Table) Leave(id string, s Stream) {
 	defer t.mu.Unlock()
 	if c := t.clients[id]; c != nil {
 		c.leave(s)
+		t.producers.list(c, len(c.streams) > 0)
 	}
 }
 
@@ -225,6 +236,7 @@ func (t *Table) Streams(id string) []Stream {
 func (t *Table) Drop(id string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.producers.drop(t.clients[id])
 	delete(t.clients, id)
 }
 
@@ -235,6 +247,7 @@ func (t *Table) Expire(now time.Time) {
 	defer t.mu.Unlock()
 	for id, c := range t.clients {
 		if c.heard.Load() <= limit {
+			t.producers.drop(c)
 			delete(t.clients, id)
 		}
 	}

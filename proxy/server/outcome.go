@@ -27,6 +27,7 @@ const (
 	RPCUpdateOffset
 	RPCGetOffset
 	RPCQueryOffset
+	RPCEndTransaction
 	numRPCs
 )
 
@@ -35,6 +36,7 @@ var rpcNames = [numRPCs]string{
 	"ForwardMessageToDeadLetterQueue",
 	"Heartbeat", "NotifyClientTermination", "Telemetry",
 	"PullMessage", "UpdateOffset", "GetOffset", "QueryOffset",
+	"EndTransaction",
 }
 
 // String returns the call's name.
@@ -94,6 +96,9 @@ var exceptions = map[outcomeKey]answer{
 	{mqerr.TopicNotFound, RPCForwardMessage}:          deadHandle,
 	{mqerr.GroupNotFound, RPCForwardMessage}:          deadHandle,
 	{mqerr.NotFound, RPCForwardMessage}:               deadHandle,
+	{mqerr.NotFound, RPCEndTransaction}:               noTransaction,
+	{mqerr.TopicNotFound, RPCEndTransaction}:          noTransaction,
+	{mqerr.Invalid, RPCEndTransaction}:                {rmqv2.Code_PRECONDITION_FAILED, "", "the transaction has another verdict already, which stands"},
 	{mqerr.DiskFull, RPCReceiveMessage}: {
 		rmqv2.Code_HA_NOT_AVAILABLE, "",
 		"Java, Node, C++ and C# poll again after 20 ms when told TOO_MANY_REQUESTS, after 1 s on an error",
@@ -101,6 +106,8 @@ var exceptions = map[outcomeKey]answer{
 }
 
 var illegalOffset = answer{rmqv2.Code_ILLEGAL_OFFSET, "", "all that the broker finds wrong with one of these is its offset"}
+
+var noTransaction = answer{rmqv2.Code_INVALID_TRANSACTION_ID, "", "there is no such transaction on that topic, or it was ended long ago"}
 
 var deadHandle = answer{rmqv2.Code_INVALID_RECEIPT_HANDLE, "", "what the handle named is gone: any other code is retried for ever"}
 

@@ -117,6 +117,14 @@ var reactions = func() []reaction {
 			all = append(all, everyClient(rpc, code, does))
 		}
 	}
+	for _, code := range append(allCodes(), rmqv2.Code_INVALID_TRANSACTION_ID) {
+		all = append(all, reaction{
+			RPCEndTransaction, code,
+			"throws; an answer to a check is logged, and the check comes again if the transaction is open", "hides it; the check comes if the transaction is open",
+			"raises; as Java for an answer to a check", "throws; as Java for an answer to a check", "an error; as Java for an answer to a check",
+			"returns an error; as Java for an answer to a check", "throws; as Java for an answer to a check",
+		})
+	}
 	for _, rpc := range pullCalls {
 		codes := append(allCodes(), rmqv2.Code_ILLEGAL_OFFSET, rmqv2.Code_OFFSET_NOT_FOUND)
 		for _, code := range codes {

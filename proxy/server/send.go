@@ -112,6 +112,10 @@ func (d *send) start(now time.Time) {
 			return
 		}
 	}
+	if r := checkTransaction(d.topic, &d.req); r.given() {
+		d.refuse(r)
+		return
+	}
 	if d.topic.Queues == 0 {
 		d.refuse(refuse(rmqv2.Code_FORBIDDEN, "topic "+d.topic.Name+" has no queue"))
 		return
@@ -129,7 +133,12 @@ func (d *send) start(now time.Time) {
 		d.to(shard)
 		return
 	}
-	d.at, d.left = d.s.turns.start(d.routes, d.topic), len(d.topic.Placements)-1
+	d.left = len(d.topic.Placements) - 1
+	if d.out.Messages[0].Type == brokerapi.Transaction {
+		d.at = transactionHome(d.topic, d.out.Messages[0].ID)
+	} else {
+		d.at = d.s.turns.start(d.routes, d.topic)
+	}
 	d.to(d.topic.Placements[d.at].Shard)
 }
 
@@ -149,6 +158,9 @@ func (d *send) prepare(now time.Time) {
 		out := brokerapi.Message{
 			Queue: brokerapi.AnyQueue, Type: typ, Digest: md5.Sum(m.Body),
 			ID: m.MessageID, User: m.User, Sys: d.sys[from:len(d.sys):len(d.sys)], Body: m.Body,
+		}
+		if typ == brokerapi.Transaction && m.Recovery.Set {
+			out.CheckAfter = max(0, m.Recovery.Duration())
 		}
 		if len(m.Tag) > 0 {
 			out.TagHash = brokerapi.HashTag(m.Tag)
@@ -212,12 +224,17 @@ func (d *send) answered(reply *brokerapi.SendReply, err error) {
 		d.refuse(d.s.outcome(RPCSendMessage, err))
 		return
 	}
+	if d.out.Messages[0].Type == brokerapi.Transaction { // who sends one is asked for its verdict
+		if client, no := clientID(d.call); !no.given() {
+			d.s.o.Clients.Produced(client, d.topic.Name, d.s.o.Now())
+		}
+	}
 	d.call.Reply(d.reply(reply.Results))
 	d.release()
 }
 
 // reply has one entry per message: clients count them. The transaction id is the message id, for
-// plain messages too.
+// plain messages too. A message without an offset yet shows 0.
 func (d *send) reply(results []brokerapi.SendResult) []byte {
 	size := 0
 	for i := range d.req.Messages {
@@ -227,7 +244,7 @@ func (d *send) reply(results []brokerapi.SendResult) []byte {
 	for i := range results {
 		id := d.req.Messages[i].MessageID
 		dst = wire.AppendSendEntry(dst, wire.SendEntry{
-			Code: int32(rmqv2.Code_OK), Text: okText, MessageID: id, TransactionID: id, Offset: int64(results[i].Offset),
+			Code: int32(rmqv2.Code_OK), Text: okText, MessageID: id, TransactionID: id, Offset: max(0, int64(results[i].Offset)),
 		})
 	}
 	return dst

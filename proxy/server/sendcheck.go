@@ -179,8 +179,25 @@ func checkType(t *route.Topic, typ brokerapi.MessageType) refusal {
 		return refuse(rmqv2.Code_MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
 			fmt.Sprintf("topic %s does not take messages of type %s", t.Name, rmqv2.MessageType(typ)))
 	}
-	if typ != brokerapi.Normal && typ != brokerapi.FIFO {
+	if typ != brokerapi.Normal && typ != brokerapi.FIFO && typ != brokerapi.Transaction {
 		return refuse(rmqv2.Code_UNSUPPORTED, fmt.Sprintf("messages of type %s come with a later release of Perigee", rmqv2.MessageType(typ)))
+	}
+	return refusal{}
+}
+
+// checkTransaction says whether the messages of a request can be half messages, if one of them is.
+func checkTransaction(t *route.Topic, req *wire.SendRequest) refusal {
+	for i := range req.Messages {
+		m := &req.Messages[i]
+		switch {
+		case typeOf(m) != brokerapi.Transaction:
+		case len(req.Messages) > 1:
+			return refuse(rmqv2.Code_BAD_REQUEST, "a transactional message goes in a request of its own")
+		case m.DeliverAt.Set:
+			return refuse(rmqv2.Code_BAD_REQUEST, "a transactional message cannot have a delivery time")
+		case derivedTopic([]byte(t.Name)):
+			return refuse(rmqv2.Code_MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, "topic "+t.Name+" is the server's own: it takes no transactions")
+		}
 	}
 	return refusal{}
 }

@@ -128,7 +128,7 @@ func TestSendChecks(t *testing.T) {
 		{"message group too long", rmqv2.Code_ILLEGAL_MESSAGE_GROUP, []edit{group(letters(64))}},
 		{"message group with a control character", rmqv2.Code_ILLEGAL_MESSAGE_GROUP, []edit{group("a\x00")}},
 
-		{"longest recovery", unsupported, []edit{join(to("tx"), recovery(time.Hour))}},
+		{"longest recovery", rmqv2.Code_OK, []edit{join(to("tx"), recovery(time.Hour))}},
 		{"recovery too long", rmqv2.Code_BAD_REQUEST, []edit{join(to("tx"), recovery(time.Hour+1))}},
 		{"due in 40 days", unsupported, []edit{in(40 * 24 * time.Hour)}},
 		{"due in 41 days", rmqv2.Code_ILLEGAL_DELIVERY_TIME, []edit{in(41 * 24 * time.Hour)}},
@@ -187,7 +187,7 @@ func TestTypeOfMessageAndTopic(t *testing.T) {
 			if topic == kind {
 				want = rmqv2.Code_UNSUPPORTED
 			}
-			if topic == kind && (kind == "normal" || kind == "fifo") {
+			if topic == kind && (kind == "normal" || kind == "fifo" || kind == "tx") {
 				want = rmqv2.Code_OK
 			}
 			if r := newWorld(t, nil).send(t, join(change, to(topic))); r.GetStatus().GetCode() != want {

@@ -41,7 +41,11 @@ func DeliverySize(m *brokerapi.Delivery, d *Delivery) int {
 // the server's own fields between them.
 func AppendDelivery(dst []byte, m *brokerapi.Delivery, d *Delivery) []byte {
 	sys := len(m.Sys) + addedSize(m, d)
-	dst = appendHead(dst, 2, messageSize(m, d, sys))
+	return appendMessage(appendHead(dst, 2, messageSize(m, d, sys)), m, d, sys)
+}
+
+// appendMessage appends the content of a Message whose system properties have sys bytes.
+func appendMessage(dst []byte, m *brokerapi.Delivery, d *Delivery, sys int) []byte {
 	dst = append(appendHead(dst, 1, len(d.Topic)), d.Topic...)
 	dst = append(dst, m.User...)
 	dst = append(appendHead(dst, 3, sys), m.Sys...)

@@ -259,6 +259,8 @@ func (o *checksOp) run(w *writer) {
 		return
 	}
 	w.flushEndings() // what is ended in this turn is not asked for
+	left := giveUpsMax
+	w.giveUps(&left) // nor what is over, which may stand in front of what is due
 	o.from.told = 0
 	size := 0
 	for _, id := range o.from.producing {

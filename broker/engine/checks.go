@@ -259,10 +259,11 @@ func (o *checksOp) run(w *writer) {
 		return
 	}
 	w.flushEndings() // what is ended in this turn is not asked for
-	left := giveUpsMax
-	w.giveUps(&left) // nor what is over, which may stand in front of what is due
 	o.from.told = 0
-	size := 0
+	left, size := 0, 0
+	if w.hasSpace(w.e.o.SpaceReserve/consumersShare, most*checkBytes+giveUpsMax*(endingBytes+checkBytes)) {
+		left = giveUpsMax
+	}
 	for _, id := range o.from.producing {
 		t := w.topics.byID[id]
 		if t == nil {
@@ -271,8 +272,15 @@ func (o *checksOp) run(w *writer) {
 		var rec record.TxnCheck
 		for !o.more {
 			h, ok := w.views.txns.First(id)
-			if !ok || h.Next > w.stamp || w.overAt(&h) <= w.stamp {
+			if !ok || h.Next > w.stamp {
 				break
+			}
+			if w.overAt(&h) <= w.stamp { // it stands in front of others that are due
+				if left == 0 {
+					break
+				}
+				w.giveUp(t, &left)
+				continue
 			}
 			if len(o.got) == most || len(o.got) > 0 && size+int(h.Size) > checksBytes {
 				o.more = true

@@ -67,7 +67,7 @@ type Options struct {
 	ColdReads int
 	// Queries bounds the searches and traces of messages that run at once; others wait. Default 2.
 	Queries int
-	// TraceBytes is how much of the log one call of Trace reads. Default 256 MiB.
+	// TraceBytes is how much of the log one call of Trace reads. Default 64 MiB.
 	TraceBytes int64
 	// IndexRate bounds how much of the log is read per second to rebuild files of the index. Default 64 MiB.
 	IndexRate int64
@@ -120,7 +120,7 @@ func (o Options) withDefaults() Options {
 	set(&o.ColdReads, 4)
 	set(&o.IndexRate, 64<<20)
 	set(&o.Queries, 2)
-	set(&o.TraceBytes, 256<<20)
+	set(&o.TraceBytes, 64<<20)
 	set(&o.SpaceReserve, 8<<20)
 	o.Txn.setDefaults()
 	if o.NoSpace == nil {

@@ -1715,7 +1715,7 @@ var File_perigee_admin_v1_admin_proto protoreflect.FileDescriptor
 
 const file_perigee_admin_v1_admin_proto_rawDesc = "" +
 	"\n" +
-	"\x1cperigee/admin/v1/admin.proto\x12\x10perigee.admin.v1\x1a&perigee/controller/v1/controller.proto\"\x10\n" +
+	"\x1cperigee/admin/v1/admin.proto\x12\x10perigee.admin.v1\x1a\x1eperigee/admin/v1/message.proto\x1a&perigee/controller/v1/controller.proto\"\x10\n" +
 	"\x0eVersionRequest\"J\n" +
 	"\x0fVersionResponse\x12\x18\n" +
 	"\arelease\x18\x01 \x01(\tR\arelease\x12\x1d\n" +
@@ -1825,7 +1825,7 @@ const file_perigee_admin_v1_admin_proto_rawDesc = "" +
 	"\t_position\"i\n" +
 	"\x14GroupOffsetsResponse\x127\n" +
 	"\aoffsets\x18\x01 \x03(\v2\x1d.perigee.admin.v1.GroupOffsetR\aoffsets\x12\x18\n" +
-	"\aunknown\x18\x02 \x03(\tR\aunknown2\xea\a\n" +
+	"\aunknown\x18\x02 \x03(\tR\aunknown2\xa8\t\n" +
 	"\fAdminService\x12N\n" +
 	"\aVersion\x12 .perigee.admin.v1.VersionRequest\x1a!.perigee.admin.v1.VersionResponse\x12Q\n" +
 	"\bPutTopic\x12!.perigee.admin.v1.PutTopicRequest\x1a\".perigee.admin.v1.PutTopicResponse\x12W\n" +
@@ -1840,7 +1840,9 @@ const file_perigee_admin_v1_admin_proto_rawDesc = "" +
 	"\vDeleteGroup\x12$.perigee.admin.v1.DeleteGroupRequest\x1a%.perigee.admin.v1.DeleteGroupResponse\x12W\n" +
 	"\n" +
 	"ResetGroup\x12#.perigee.admin.v1.ResetGroupRequest\x1a$.perigee.admin.v1.ResetGroupResponse\x12]\n" +
-	"\fGroupOffsets\x12%.perigee.admin.v1.GroupOffsetsRequest\x1a&.perigee.admin.v1.GroupOffsetsResponseB<Z:github.com/perigee-mq/perigee/api/perigee/admin/v1;adminv1b\x06proto3"
+	"\fGroupOffsets\x12%.perigee.admin.v1.GroupOffsetsRequest\x1a&.perigee.admin.v1.GroupOffsetsResponse\x12]\n" +
+	"\fFindMessages\x12%.perigee.admin.v1.FindMessagesRequest\x1a&.perigee.admin.v1.FindMessagesResponse\x12]\n" +
+	"\fTraceMessage\x12%.perigee.admin.v1.TraceMessageRequest\x1a&.perigee.admin.v1.TraceMessageResponseB<Z:github.com/perigee-mq/perigee/api/perigee/admin/v1;adminv1b\x06proto3"
 
 var (
 	file_perigee_admin_v1_admin_proto_rawDescOnce sync.Once
@@ -1887,6 +1889,10 @@ var file_perigee_admin_v1_admin_proto_goTypes = []any{
 	(*v1.Topic)(nil),              // 28: perigee.controller.v1.Topic
 	(*v1.PutGroupRequest)(nil),    // 29: perigee.controller.v1.PutGroupRequest
 	(*v1.Group)(nil),              // 30: perigee.controller.v1.Group
+	(*FindMessagesRequest)(nil),   // 31: perigee.admin.v1.FindMessagesRequest
+	(*TraceMessageRequest)(nil),   // 32: perigee.admin.v1.TraceMessageRequest
+	(*FindMessagesResponse)(nil),  // 33: perigee.admin.v1.FindMessagesResponse
+	(*TraceMessageResponse)(nil),  // 34: perigee.admin.v1.TraceMessageResponse
 }
 var file_perigee_admin_v1_admin_proto_depIdxs = []int32{
 	27, // 0: perigee.admin.v1.PutTopicRequest.topic:type_name -> perigee.controller.v1.PutTopicRequest
@@ -1913,19 +1919,23 @@ var file_perigee_admin_v1_admin_proto_depIdxs = []int32{
 	19, // 21: perigee.admin.v1.AdminService.DeleteGroup:input_type -> perigee.admin.v1.DeleteGroupRequest
 	21, // 22: perigee.admin.v1.AdminService.ResetGroup:input_type -> perigee.admin.v1.ResetGroupRequest
 	24, // 23: perigee.admin.v1.AdminService.GroupOffsets:input_type -> perigee.admin.v1.GroupOffsetsRequest
-	1,  // 24: perigee.admin.v1.AdminService.Version:output_type -> perigee.admin.v1.VersionResponse
-	3,  // 25: perigee.admin.v1.AdminService.PutTopic:output_type -> perigee.admin.v1.PutTopicResponse
-	5,  // 26: perigee.admin.v1.AdminService.ListTopics:output_type -> perigee.admin.v1.ListTopicsResponse
-	8,  // 27: perigee.admin.v1.AdminService.DescribeTopic:output_type -> perigee.admin.v1.DescribeTopicResponse
-	10, // 28: perigee.admin.v1.AdminService.DeleteTopic:output_type -> perigee.admin.v1.DeleteTopicResponse
-	12, // 29: perigee.admin.v1.AdminService.PutGroup:output_type -> perigee.admin.v1.PutGroupResponse
-	14, // 30: perigee.admin.v1.AdminService.ListGroups:output_type -> perigee.admin.v1.ListGroupsResponse
-	18, // 31: perigee.admin.v1.AdminService.DescribeGroup:output_type -> perigee.admin.v1.DescribeGroupResponse
-	20, // 32: perigee.admin.v1.AdminService.DeleteGroup:output_type -> perigee.admin.v1.DeleteGroupResponse
-	23, // 33: perigee.admin.v1.AdminService.ResetGroup:output_type -> perigee.admin.v1.ResetGroupResponse
-	26, // 34: perigee.admin.v1.AdminService.GroupOffsets:output_type -> perigee.admin.v1.GroupOffsetsResponse
-	24, // [24:35] is the sub-list for method output_type
-	13, // [13:24] is the sub-list for method input_type
+	31, // 24: perigee.admin.v1.AdminService.FindMessages:input_type -> perigee.admin.v1.FindMessagesRequest
+	32, // 25: perigee.admin.v1.AdminService.TraceMessage:input_type -> perigee.admin.v1.TraceMessageRequest
+	1,  // 26: perigee.admin.v1.AdminService.Version:output_type -> perigee.admin.v1.VersionResponse
+	3,  // 27: perigee.admin.v1.AdminService.PutTopic:output_type -> perigee.admin.v1.PutTopicResponse
+	5,  // 28: perigee.admin.v1.AdminService.ListTopics:output_type -> perigee.admin.v1.ListTopicsResponse
+	8,  // 29: perigee.admin.v1.AdminService.DescribeTopic:output_type -> perigee.admin.v1.DescribeTopicResponse
+	10, // 30: perigee.admin.v1.AdminService.DeleteTopic:output_type -> perigee.admin.v1.DeleteTopicResponse
+	12, // 31: perigee.admin.v1.AdminService.PutGroup:output_type -> perigee.admin.v1.PutGroupResponse
+	14, // 32: perigee.admin.v1.AdminService.ListGroups:output_type -> perigee.admin.v1.ListGroupsResponse
+	18, // 33: perigee.admin.v1.AdminService.DescribeGroup:output_type -> perigee.admin.v1.DescribeGroupResponse
+	20, // 34: perigee.admin.v1.AdminService.DeleteGroup:output_type -> perigee.admin.v1.DeleteGroupResponse
+	23, // 35: perigee.admin.v1.AdminService.ResetGroup:output_type -> perigee.admin.v1.ResetGroupResponse
+	26, // 36: perigee.admin.v1.AdminService.GroupOffsets:output_type -> perigee.admin.v1.GroupOffsetsResponse
+	33, // 37: perigee.admin.v1.AdminService.FindMessages:output_type -> perigee.admin.v1.FindMessagesResponse
+	34, // 38: perigee.admin.v1.AdminService.TraceMessage:output_type -> perigee.admin.v1.TraceMessageResponse
+	26, // [26:39] is the sub-list for method output_type
+	13, // [13:26] is the sub-list for method input_type
 	13, // [13:13] is the sub-list for extension type_name
 	13, // [13:13] is the sub-list for extension extendee
 	0,  // [0:13] is the sub-list for field type_name
@@ -1936,6 +1946,7 @@ func file_perigee_admin_v1_admin_proto_init() {
 	if File_perigee_admin_v1_admin_proto != nil {
 		return
 	}
+	file_perigee_admin_v1_message_proto_init()
 	file_perigee_admin_v1_admin_proto_msgTypes[7].OneofWrappers = []any{}
 	file_perigee_admin_v1_admin_proto_msgTypes[16].OneofWrappers = []any{}
 	file_perigee_admin_v1_admin_proto_msgTypes[21].OneofWrappers = []any{

@@ -32,6 +32,8 @@ const (
 	AdminService_DeleteGroup_FullMethodName   = "/perigee.admin.v1.AdminService/DeleteGroup"
 	AdminService_ResetGroup_FullMethodName    = "/perigee.admin.v1.AdminService/ResetGroup"
 	AdminService_GroupOffsets_FullMethodName  = "/perigee.admin.v1.AdminService/GroupOffsets"
+	AdminService_FindMessages_FullMethodName  = "/perigee.admin.v1.AdminService/FindMessages"
+	AdminService_TraceMessage_FullMethodName  = "/perigee.admin.v1.AdminService/TraceMessage"
 )
 
 // AdminServiceClient is the client API for AdminService service.
@@ -64,6 +66,10 @@ type AdminServiceClient interface {
 	ResetGroup(ctx context.Context, in *ResetGroupRequest, opts ...grpc.CallOption) (*ResetGroupResponse, error)
 	// GroupOffsets shows where a consumer group stands, queue by queue.
 	GroupOffsets(ctx context.Context, in *GroupOffsetsRequest, opts ...grpc.CallOption) (*GroupOffsetsResponse, error)
+	// FindMessages looks for stored messages by key, by message id, or by place.
+	FindMessages(ctx context.Context, in *FindMessagesRequest, opts ...grpc.CallOption) (*FindMessagesResponse, error)
+	// TraceMessage tells the life of one stored message, from the log alone.
+	TraceMessage(ctx context.Context, in *TraceMessageRequest, opts ...grpc.CallOption) (*TraceMessageResponse, error)
 }
 
 type adminServiceClient struct {
@@ -184,6 +190,26 @@ func (c *adminServiceClient) GroupOffsets(ctx context.Context, in *GroupOffsetsR
 	return out, nil
 }
 
+func (c *adminServiceClient) FindMessages(ctx context.Context, in *FindMessagesRequest, opts ...grpc.CallOption) (*FindMessagesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(FindMessagesResponse)
+	err := c.cc.Invoke(ctx, AdminService_FindMessages_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) TraceMessage(ctx context.Context, in *TraceMessageRequest, opts ...grpc.CallOption) (*TraceMessageResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(TraceMessageResponse)
+	err := c.cc.Invoke(ctx, AdminService_TraceMessage_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AdminServiceServer is the server API for AdminService service.
 // All implementations must embed UnimplementedAdminServiceServer
 // for forward compatibility.
@@ -214,6 +240,10 @@ type AdminServiceServer interface {
 	ResetGroup(context.Context, *ResetGroupRequest) (*ResetGroupResponse, error)
 	// GroupOffsets shows where a consumer group stands, queue by queue.
 	GroupOffsets(context.Context, *GroupOffsetsRequest) (*GroupOffsetsResponse, error)
+	// FindMessages looks for stored messages by key, by message id, or by place.
+	FindMessages(context.Context, *FindMessagesRequest) (*FindMessagesResponse, error)
+	// TraceMessage tells the life of one stored message, from the log alone.
+	TraceMessage(context.Context, *TraceMessageRequest) (*TraceMessageResponse, error)
 	mustEmbedUnimplementedAdminServiceServer()
 }
 
@@ -256,6 +286,12 @@ func (UnimplementedAdminServiceServer) ResetGroup(context.Context, *ResetGroupRe
 }
 func (UnimplementedAdminServiceServer) GroupOffsets(context.Context, *GroupOffsetsRequest) (*GroupOffsetsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GroupOffsets not implemented")
+}
+func (UnimplementedAdminServiceServer) FindMessages(context.Context, *FindMessagesRequest) (*FindMessagesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method FindMessages not implemented")
+}
+func (UnimplementedAdminServiceServer) TraceMessage(context.Context, *TraceMessageRequest) (*TraceMessageResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method TraceMessage not implemented")
 }
 func (UnimplementedAdminServiceServer) mustEmbedUnimplementedAdminServiceServer() {}
 func (UnimplementedAdminServiceServer) testEmbeddedByValue()                      {}
@@ -476,6 +512,42 @@ func _AdminService_GroupOffsets_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_FindMessages_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(FindMessagesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).FindMessages(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_FindMessages_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).FindMessages(ctx, req.(*FindMessagesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_TraceMessage_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(TraceMessageRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).TraceMessage(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_TraceMessage_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).TraceMessage(ctx, req.(*TraceMessageRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // AdminService_ServiceDesc is the grpc.ServiceDesc for AdminService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -526,6 +598,14 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GroupOffsets",
 			Handler:    _AdminService_GroupOffsets_Handler,
+		},
+		{
+			MethodName: "FindMessages",
+			Handler:    _AdminService_FindMessages_Handler,
+		},
+		{
+			MethodName: "TraceMessage",
+			Handler:    _AdminService_TraceMessage_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

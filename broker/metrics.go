@@ -33,12 +33,24 @@ func register(m metric.Meter, e *engine.Engine) error {
 	saved := r.gauge("perigee_checkpoint_position", "log position of the newest checkpoint", "bytes")
 	epoch := r.gauge("perigee_epoch", "epoch that this broker leads", "")
 	clients := r.gauge("perigee_client_sessions", "consumer clients known", "")
+	indexed := r.gauge("perigee_index_entries", "entries of the index by key and message id", "")
+	indexBytes := r.gauge("perigee_index_bytes", "files of the index", "bytes")
+	unindexed := r.gauge("perigee_index_missing_files", "files of the index that are rebuilt from the log: a search is incomplete until then", "")
 	events := r.counter("perigee_broker_events", "what the broker has done, by kind")
 	if r.err != nil {
 		return r.err
 	}
 	_, err := m.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
 		for kind, n := range counted(e.Counts()) {
+			o.ObserveInt64(events, n, metric.WithAttributes(attribute.String("kind", kind)))
+		}
+		x := e.Index()
+		o.ObserveInt64(indexed, x.Entries)
+		o.ObserveInt64(indexBytes, x.Bytes)
+		o.ObserveInt64(unindexed, int64(x.Missing))
+		for kind, n := range map[string]int64{
+			"index_files_written": x.Written, "index_files_rebuilt": x.Rebuilt, "index_files_damaged": x.Damaged, "index_files_failed": x.Failures, "index_runs_dropped": x.Dropped,
+		} {
 			o.ObserveInt64(events, n, metric.WithAttributes(attribute.String("kind", kind)))
 		}
 		ctx, cancel := context.WithTimeout(ctx, scrapeTimeout)

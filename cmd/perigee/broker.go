@@ -95,7 +95,9 @@ func (s *brokerSettings) run(c *cobra.Command) error {
 
 // engine returns the engine's options of the settings.
 func (s storeSettings) engine() engine.Options {
-	return engine.Options{
+	o := engine.Options{
 		Async: s.Flush == "async", FlushInterval: s.FlushInterval, CheckpointInterval: s.CheckpointInterval, CheckpointBytes: int64(s.CheckpointBytes),
 	}
+	s.apply(&o)
+	return o
 }

@@ -78,6 +78,7 @@ func TestFind(t *testing.T) {
 	slices.Reverse(want)
 	sync := brokerapi.TopicID(topicSync)
 	require.Greater(t, b.engine.Index().Runs, 10)
+	b.indexed()
 
 	all := b.find(brokerapi.FindRequest{Topic: sync, Key: "all"})
 	require.Equal(t, want, positions(all), "newest first, of this topic")
@@ -136,6 +137,7 @@ func TestIndexAfterRestart(t *testing.T) {
 		return names
 	}
 	fill(333)
+	b.indexed()
 	want, found := b.state(), b.find(ask)
 	require.Len(t, found.Messages, 333)
 	same := func(how string) {
@@ -176,5 +178,6 @@ func TestIndexAfterRestart(t *testing.T) {
 	}
 	same("without its files")
 	fill(100)
+	b.indexed()
 	require.Len(t, b.find(ask).Messages, 433)
 }

@@ -120,7 +120,7 @@ func service(s *server.Server) edge.Service {
 		PullMessage: s.PullMessage, UpdateOffset: s.UpdateOffset, GetOffset: s.GetOffset, QueryOffset: s.QueryOffset,
 		EndTransaction:          s.EndTransaction,
 		NotifyClientTermination: s.NotifyClientTermination, ChangeInvisibleDuration: s.ChangeInvisibleDuration,
-		ForwardMessageToDeadLetterQueue: s.ForwardMessageToDeadLetterQueue,
+		ForwardMessageToDeadLetterQueue: s.ForwardMessageToDeadLetterQueue, RecallMessage: s.RecallMessage,
 	}
 }
 

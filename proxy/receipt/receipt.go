@@ -89,7 +89,7 @@ var errInvalid = mqerr.New(mqerr.HandleInvalid, "the receipt handle is not one t
 // Decode reads the text of a handle. Any damage, another spelling included, is HandleInvalid.
 func Decode(text []byte, keys Keys) (Handle, error) {
 	var raw [rawSize]byte
-	if len(text) != Size || !decode64(&raw, text) {
+	if len(text) != Size || !decode64(raw[:], text) {
 		return Handle{}, errInvalid
 	}
 	key, ok := keys.HandleKey(KeyID(raw[1]))
@@ -115,11 +115,11 @@ func Decode(text []byte, keys Keys) (Handle, error) {
 	}, nil
 }
 
-// decode64 decodes Size characters. The library's decoder skips line breaks, which a handle must not
+// decode64 decodes text of four characters for each three bytes of dst. The library's decoder skips line breaks, which a handle must not
 // have, so the characters are looked up here.
-func decode64(dst *[rawSize]byte, text []byte) bool {
+func decode64(dst, text []byte) bool {
 	var bad byte
-	for i := range rawSize / 3 {
+	for i := range len(dst) / 3 {
 		a, b, c, d := sextets[text[4*i]], sextets[text[4*i+1]], sextets[text[4*i+2]], sextets[text[4*i+3]]
 		bad |= a | b | c | d
 		dst[3*i] = a<<2 | b>>4

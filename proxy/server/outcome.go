@@ -20,6 +20,7 @@ const (
 	RPCAckMessage
 	RPCChangeInvisibleDuration
 	RPCForwardMessage
+	RPCRecallMessage
 	RPCHeartbeat
 	RPCNotifyClientTermination
 	RPCTelemetry
@@ -33,7 +34,7 @@ const (
 
 var rpcNames = [numRPCs]string{
 	"QueryRoute", "QueryAssignment", "SendMessage", "ReceiveMessage", "AckMessage", "ChangeInvisibleDuration",
-	"ForwardMessageToDeadLetterQueue",
+	"ForwardMessageToDeadLetterQueue", "RecallMessage",
 	"Heartbeat", "NotifyClientTermination", "Telemetry",
 	"PullMessage", "UpdateOffset", "GetOffset", "QueryOffset",
 	"EndTransaction",

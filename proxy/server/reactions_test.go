@@ -125,6 +125,12 @@ var reactions = func() []reaction {
 			"returns an error; as Java for an answer to a check", "throws; as Java for an answer to a check",
 		})
 	}
+	for _, code := range allCodes() {
+		all = append(all, reaction{
+			RPCRecallMessage, code,
+			"throws at once", "does not make the call", "raises at once", "throws at once", "does not make the call", "an error at once", "throws at once",
+		})
+	}
 	for _, rpc := range pullCalls {
 		codes := append(allCodes(), rmqv2.Code_ILLEGAL_OFFSET, rmqv2.Code_OFFSET_NOT_FOUND)
 		for _, code := range codes {

@@ -9,6 +9,7 @@ import (
 	"github.com/perigee-mq/perigee/internal/brokerapi"
 	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/proxy/call"
+	"github.com/perigee-mq/perigee/proxy/receipt"
 	"github.com/perigee-mq/perigee/proxy/route"
 	"github.com/perigee-mq/perigee/proxy/wire"
 )
@@ -26,6 +27,7 @@ type send struct {
 	// at is the index of the placement asked now, left how many others may be asked if it surely did
 	// not store anything.
 	at, left int
+	asked    brokerapi.ShardID                 // the shard that was asked last
 	done     func(*brokerapi.SendReply, error) // s.answered, made once
 }
 
@@ -162,6 +164,9 @@ func (d *send) prepare(now time.Time) {
 		if typ == brokerapi.Transaction && m.Recovery.Set {
 			out.CheckAfter = max(0, m.Recovery.Duration())
 		}
+		if typ == brokerapi.Delay {
+			out.DeliverAt = deliverAt(m)
+		}
 		if len(m.Tag) > 0 {
 			out.TagHash = brokerapi.HashTag(m.Tag)
 		}
@@ -170,6 +175,25 @@ func (d *send) prepare(now time.Time) {
 		}
 		d.out.Messages = append(d.out.Messages, out)
 	}
+}
+
+// deliverAt is the time of a delayed message, never before what the sender said.
+func deliverAt(m *wire.SendMessage) int64 {
+	ms, _ := m.DeliverAt.UnixMillis()
+	if m.DeliverAt.Nanos%1e6 > 0 {
+		ms++
+	}
+	return max(ms, 0)
+}
+
+// recallHandle appends the handle by which a message that waits for its time can be recalled.
+func (d *send) recallHandle(dst []byte, i int, r *brokerapi.SendResult) []byte {
+	m, keys := &d.out.Messages[i], d.routes.HandleKeys()
+	if m.Type != brokerapi.Delay || r.Offset >= 0 || len(keys) == 0 {
+		return dst
+	}
+	h := receipt.Recall{Topic: d.topic.ID, Shard: d.asked, Ref: r.Pos, DeliverAt: m.DeliverAt}
+	return h.Append(dst, receipt.KeyID(keys[0].ID), receipt.NewKey(keys[0].Key))
 }
 
 func encodingOf(m *wire.SendMessage) int32 {
@@ -204,7 +228,7 @@ func (d *send) to(id brokerapi.ShardID) {
 		d.answered(nil, err)
 		return
 	}
-	d.out.Epoch = h.epoch
+	d.out.Epoch, d.asked = h.epoch, id
 	h.broker.Send(&d.out, d.done)
 }
 
@@ -238,13 +262,15 @@ func (d *send) answered(reply *brokerapi.SendReply, err error) {
 func (d *send) reply(results []brokerapi.SendResult) []byte {
 	size := 0
 	for i := range d.req.Messages {
-		size += 32 + 2*len(d.req.Messages[i].MessageID)
+		size += 32 + receipt.RecallSize + 2*len(d.req.Messages[i].MessageID)
 	}
 	dst := okReply(size)
+	var handle []byte
 	for i := range results {
 		id := d.req.Messages[i].MessageID
+		handle = d.recallHandle(handle[:0], i, &results[i])
 		dst = wire.AppendSendEntry(dst, wire.SendEntry{
-			Code: int32(rmqv2.Code_OK), Text: okText, MessageID: id, TransactionID: id, Offset: max(0, int64(results[i].Offset)),
+			Code: int32(rmqv2.Code_OK), Text: okText, MessageID: id, TransactionID: id, Offset: max(0, int64(results[i].Offset)), RecallHandle: handle,
 		})
 	}
 	return dst

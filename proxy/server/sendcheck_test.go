@@ -130,11 +130,11 @@ func TestSendChecks(t *testing.T) {
 
 		{"longest recovery", rmqv2.Code_OK, []edit{join(to("tx"), recovery(time.Hour))}},
 		{"recovery too long", rmqv2.Code_BAD_REQUEST, []edit{join(to("tx"), recovery(time.Hour+1))}},
-		{"due in 40 days", unsupported, []edit{in(40 * 24 * time.Hour)}},
+		{"due in 40 days", rmqv2.Code_OK, []edit{in(40 * 24 * time.Hour)}},
 		{"due in 41 days", rmqv2.Code_ILLEGAL_DELIVERY_TIME, []edit{in(41 * 24 * time.Hour)}},
-		{"due in the past", unsupported, []edit{in(-time.Hour)}},
-		{"due at time 0", unsupported, []edit{at(&timestamppb.Timestamp{})}},
-		{"due before 1970", unsupported, []edit{at(&timestamppb.Timestamp{Seconds: -1})}},
+		{"due in the past", rmqv2.Code_OK, []edit{in(-time.Hour)}},
+		{"due at time 0", rmqv2.Code_OK, []edit{at(&timestamppb.Timestamp{})}},
+		{"due before 1970", rmqv2.Code_OK, []edit{at(&timestamppb.Timestamp{Seconds: -1})}},
 		{"due at no time", rmqv2.Code_ILLEGAL_DELIVERY_TIME, []edit{at(&timestamppb.Timestamp{Nanos: -1})}},
 		{"due after the end of time", rmqv2.Code_ILLEGAL_DELIVERY_TIME, []edit{at(&timestamppb.Timestamp{Seconds: 1 << 60})}},
 		{"born at no time", rmqv2.Code_BAD_REQUEST, []edit{sys(func(p *rmqv2.SystemProperties) { p.BornTimestamp = &timestamppb.Timestamp{Nanos: 1e9} })}},
@@ -187,7 +187,7 @@ func TestTypeOfMessageAndTopic(t *testing.T) {
 			if topic == kind {
 				want = rmqv2.Code_UNSUPPORTED
 			}
-			if topic == kind && (kind == "normal" || kind == "fifo" || kind == "tx") {
+			if topic == kind && (kind == "normal" || kind == "fifo" || kind == "tx" || kind == "delay") {
 				want = rmqv2.Code_OK
 			}
 			if r := newWorld(t, nil).send(t, join(change, to(topic))); r.GetStatus().GetCode() != want {

@@ -83,6 +83,13 @@ func decoders() []decoder {
 			q := &ForwardRequest{}
 			return q, q.Decode(b)
 		}, equalForward},
+		{"RecallMessage", func() proto.Message { return &rmqv2.RecallMessageRequest{} }, func(b []byte) (any, error) {
+			q := &RecallRequest{}
+			return q, q.Decode(b)
+		}, func(o any, t proto.Message) error {
+			q, m := o.(*RecallRequest), t.(*rmqv2.RecallMessageRequest)
+			return all(equalResource(&q.Topic, m.GetTopic()), same("handle", string(q.Handle), m.GetRecallHandle()))
+		}},
 		{"Heartbeat", func() proto.Message { return &rmqv2.HeartbeatRequest{} }, func(b []byte) (any, error) {
 			q := &HeartbeatRequest{}
 			return q, q.Decode(b)

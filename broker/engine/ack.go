@@ -79,6 +79,7 @@ type acks struct {
 	list    []ackOf
 	offsets []record.QueueOffset // memory of the last record
 	record  record.PopAck
+	ordered bool // one in the list is of an ordered queue
 }
 
 type ackOf struct {
@@ -93,6 +94,10 @@ func (a *acks) add(w *writer, k pop.Key, off record.QueueOffset) {
 		w.broken(err)
 	}
 	a.list = append(a.list, ackOf{k, off})
+	if w.views.pop.Ordered(k) {
+		a.ordered = true
+		w.due(k, 1) // what waited for it may be ready
+	}
 	if len(a.list) >= acksMax {
 		w.flushAcks()
 	}
@@ -146,5 +151,5 @@ func (w *writer) flushAcks() {
 		s.Offsets = offsets[i-len(s.Offsets) : i+1]
 	}
 	w.put(record.TypePopAck, record.PopAckSize(rec), func(body []byte) { record.PutPopAck(body, rec) })
-	w.acks.list, w.acks.offsets = list[:0], offsets
+	w.acks.list, w.acks.offsets, w.acks.ordered = list[:0], offsets, false
 }

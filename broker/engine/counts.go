@@ -11,6 +11,7 @@ type Counts struct {
 	Acked        atomic.Int64 // messages ended
 	Changed      atomic.Int64 // leases moved
 	Skipped      atomic.Int64 // messages that a filter let pass
+	Passed       atomic.Int64 // messages passed over because an older one of their message group was out
 	Pops         atomic.Int64 // receives that reached the writer
 	EmptyPops    atomic.Int64 // of them, that found nothing
 	Pulls        atomic.Int64 // pulls that were answered

@@ -162,6 +162,7 @@ func (w *writer) appendDead(d *record.Dead, t *topicState, q *queueState) {
 	if err := w.views.applyDead(pos, size, w.stamp, d); err != nil {
 		w.broken(err)
 	}
+	w.due(pop.Key{Group: d.Group, Topic: d.Topic, Queue: d.Queue}, 1) // what waited for it may be ready
 	w.views.stamp = w.stamp
 	q.next++
 	t.in.add(int64(size))

@@ -152,7 +152,7 @@ func (o *popOp) outlook(w *writer, t *topicState, g *group.Definition) {
 
 // lease makes the record of what was found.
 func (o *popOp) lease(w *writer, t *topicState, g *group.Definition, client record.ClientNum, known bool, found *scan) {
-	ck := record.PopCk{Topic: t.def.ID, Group: g.ID, Session: o.req.Session, Client: client, AttemptID: []byte(o.req.AttemptID), Sections: found.sections}
+	ck := record.PopCk{Topic: t.def.ID, Group: g.ID, Session: o.req.Session, Client: client, AttemptID: []byte(o.req.AttemptID), Ordered: found.ordered, Sections: found.sections}
 	ck.Until = w.until(o.req.Invisible)
 	if ck.Session {
 		ck.Until = w.lease + w.e.o.SessionLeaseMax.Milliseconds()
@@ -160,10 +160,7 @@ func (o *popOp) lease(w *writer, t *topicState, g *group.Definition, client reco
 	if !known && o.req.Client != "" {
 		ck.Client, ck.ClientName = w.views.pop.NewClientNum(), []byte(o.req.Client)
 	}
-	pos := w.put(record.TypePopCk, record.PopCkSize(&ck), func(body []byte) { record.PutPopCk(body, &ck) })
-	if err := w.views.pop.ApplyLease(pos, &ck); err != nil {
-		w.broken(err)
-	}
+	pos := w.putLease(&ck)
 	if len(ck.ClientName) > 0 {
 		w.live.heard(w, ck.Client)
 	}

@@ -42,6 +42,9 @@ func (w *writer) define(defs *Definitions) error {
 		if id := record.TopicID(records[i].ID); records[i].Kind == record.MetaTopic && w.bug == nil {
 			w.topics.define(w.views.topics.Get(id))
 		}
+		if records[i].Kind == record.MetaGroup {
+			w.changed(record.GroupID(records[i].ID))
+		}
 	}
 	for _, id := range w.gone(defs) {
 		w.meta(&record.Meta{Kind: record.MetaTopic, Version: defs.Version, ID: uint32(id), Deleted: true})

@@ -19,8 +19,10 @@ type scan struct {
 	g     *group.Definition
 	req   *brokerapi.PopRequest
 	want  []uint64 // hashes of the tags asked for
-	left  int      // entries that the filter may still let pass
+	left  int      // entries that the filter or the order may still let pass
 	judge *judge   // of an SQL filter, else nil
+	// ordered says that of each message group one delivery is out at a time
+	ordered bool
 
 	found
 	size  int64
@@ -51,6 +53,7 @@ func (f found) empty() found {
 const scanBuffer = 32
 
 func (s *scan) run(u *sub) {
+	s.ordered = s.g.InOrder()
 	for _, tag := range s.req.Filter.Tags {
 		s.want = append(s.want, brokerapi.HashTag([]byte(tag)))
 	}
@@ -93,16 +96,22 @@ func (s *scan) queue(q record.QueueID) {
 		w.views.pop.Start(k, w.startOf(s.t, s.g, q))
 	}
 	s.key, s.n, s.taken = queue.Key{Topic: s.t.def.ID, Queue: q}, 0, len(s.got)
-	before := len(s.items)
-	s.items = w.views.pop.Plan(k, s.t.queues[q].visible, s.limit()-len(s.got), s.match, s.items)
+	before, next := len(s.items), w.views.pop.Stats(k).Next
+	sec := record.PopSection{Queue: q}
+	if s.ordered {
+		sec.Next = s.planOrdered(k)
+	} else {
+		s.items = w.views.pop.Plan(k, s.t.queues[q].visible, s.limit()-len(s.got), s.match, s.items)
+	}
 	items := s.items[before:]
-	if len(items) == 0 {
+	if len(items) == 0 && sec.Next <= next {
 		if !started {
-			at := w.views.pop.Stats(k).Next // where the group begins is in the log, too
-			w.skip(&record.Skip{Topic: k.Topic, Group: k.Group, Queue: q, From: at, To: at})
+			// where the group begins is in the log, too
+			w.skip(&record.Skip{Topic: k.Topic, Group: k.Group, Queue: q, From: next, To: next})
 		}
 		return
 	}
+	slices.SortFunc(s.got[s.taken:], func(a, b leased) int { return int(a.offset - b.offset) })
 	i := s.taken
 	for _, it := range items {
 		if it.Attempt > 0 {
@@ -110,7 +119,29 @@ func (s *scan) queue(q record.QueueID) {
 			i++
 		}
 	}
-	s.sections = append(s.sections, record.PopSection{Queue: q, Items: items})
+	sec.Items = items
+	s.sections = append(s.sections, sec)
+}
+
+// planOrdered is Plan for an ordered group. What it passes over counts as entries that the filter let pass.
+func (s *scan) planOrdered(k pop.Key) record.QueueOffset {
+	before, from := len(s.items), s.w.views.pop.Stats(k).Next
+	items, next, err := s.w.views.pop.PlanOrdered(k, s.t.queues[k.Queue].visible, s.limit()-len(s.got), s.left, s.match, s.items)
+	if err != nil {
+		s.err = err
+	}
+	s.items = items
+	passed := int(next - from)
+	for _, it := range items[before:] {
+		if it.Offset >= from {
+			passed--
+		}
+	}
+	s.left = max(0, s.left-passed)
+	if !s.gathers() {
+		s.w.e.counts.Passed.Add(int64(passed))
+	}
+	return next
 }
 
 // match judges one message by its queue entry. Tags are compared by hash here and by text when the
@@ -178,6 +209,10 @@ func (s *scan) skipped() bool { return len(s.sections) > 0 && len(s.got) == 0 }
 // skip records what the filter let pass when there is no lease to say it in: new messages as ranges,
 // those that came back one by one.
 func (s *scan) skip() {
+	if s.ordered {
+		s.w.putLease(&record.PopCk{Topic: s.t.def.ID, Group: s.g.ID, Until: s.w.lease, Ordered: true, Sections: s.sections})
+		return
+	}
 	var back []record.PopSection
 	for _, sec := range s.sections {
 		next := s.w.views.pop.Stats(pop.Key{Group: s.g.ID, Topic: s.t.def.ID, Queue: sec.Queue}).Next
@@ -195,11 +230,7 @@ func (s *scan) skip() {
 		}
 	}
 	if len(back) > 0 {
-		ck := record.PopCk{Topic: s.t.def.ID, Group: s.g.ID, Until: s.w.lease, Sections: back}
-		pos := s.w.put(record.TypePopCk, record.PopCkSize(&ck), func(body []byte) { record.PutPopCk(body, &ck) })
-		if err := s.w.views.pop.ApplyLease(pos, &ck); err != nil {
-			s.w.broken(err)
-		}
+		s.w.putLease(&record.PopCk{Topic: s.t.def.ID, Group: s.g.ID, Until: s.w.lease, Sections: back})
 	}
 }
 

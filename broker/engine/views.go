@@ -48,7 +48,7 @@ func (v *views) init(o Options) {
 // reset empties all views, as before the first record.
 func (v *views) reset() {
 	v.topics, v.groups = topic.New(), group.New()
-	v.pop = pop.New(pop.Options{Dead: v.dead})
+	v.pop = pop.New(pop.Options{Dead: v.dead, Ordered: v.ordered, Groups: v.messageGroups})
 	v.timers = timer.New()
 	v.pulled = offset.New()
 	v.redriven = redriven.New()
@@ -221,7 +221,7 @@ func (v *views) applyMeta(pos record.Pos, at int64, m *record.Meta) error {
 			v.pop.DropGroup(record.GroupID(m.ID))
 			v.pulled.DropGroup(record.GroupID(m.ID))
 		}
-		return v.groups.Apply(pos, at, m)
+		return v.applyGroup(pos, at, m)
 	}
 	return mqerr.New(mqerr.Unsupported, "META record at %d is of unknown kind %d: start the release of perigee that wrote it", pos, m.Kind)
 }

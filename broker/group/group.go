@@ -41,6 +41,10 @@ type Definition struct {
 	LoggedMS int64 `json:"logged_ms,omitempty"`
 }
 
+// InOrder reports whether the messages of each message group are handed out one delivery after the
+// other. A group of lite topics always is: each lite topic is a message group.
+func (d *Definition) InOrder() bool { return d.Ordered || d.LiteTopic != "" }
+
 // DefaultBackoff is the delay after each delivery when a group states none: entry n-1 after delivery
 // n, the last one from there on. Source: grpc-behaviour of RocketMQ 5, customised retry policy.
 var DefaultBackoff = []time.Duration{

@@ -29,6 +29,8 @@ type Harness struct {
 	SessionTimeout time.Duration
 	// GoodbyeDelay is how long session leases live after EndSession, at most 2 s.
 	GoodbyeDelay time.Duration
+	// Pulls says that the broker has Pull, SetOffsets, Offset and Reset.
+	Pulls bool
 }
 
 // Run tests an implementation. fresh is called once for each test and ends with t.
@@ -74,6 +76,11 @@ var tests = []struct {
 	{"Cancelled", cancelled},
 	{"Close", closing},
 	{"Concurrent", concurrent},
+	{"Pull", ifPulls(pulls)},
+	{"PullWaits", ifPulls(pullWaits)},
+	{"PullRefusals", ifPulls(pullRefusals)},
+	{"Offsets", ifPulls(offsets)},
+	{"Reset", ifPulls(resets)},
 }
 
 // patience bounds every wait of the suite.

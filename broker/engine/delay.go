@@ -30,66 +30,9 @@ const (
 	onTimeMS = 100
 )
 
-// queueFor chooses the queue of a message whose sender chose none: each in turn.
-func (w *writer) queueFor(t *topicState) record.QueueID {
-	q := record.QueueID(t.turn % len(t.queues))
-	t.turn++
-	return q
-}
-
 // delayed tells whether a message waits for its time first.
 func (w *writer) delayed(m *brokerapi.Message) bool {
 	return m.DeliverAt > w.stamp && m.Type != brokerapi.Transaction
-}
-
-// anyDelayed tells whether a message of a request waits.
-func (w *writer) anyDelayed(req *brokerapi.SendRequest) bool {
-	for i := range req.Messages {
-		if w.delayed(&req.Messages[i]) {
-			return true
-		}
-	}
-	return false
-}
-
-// runDelayed stores messages of which some wait for their time. Those have no place in a queue yet.
-func (o *sendOp) runDelayed(w *writer, t *topicState) {
-	chosen, placed := record.QueueID(o.req.Messages[0].Queue), false
-	o.reply.Results = make([]brokerapi.SendResult, len(o.req.Messages))
-	for i := range o.req.Messages {
-		in := &o.req.Messages[i]
-		q, off := chosen, record.QueueOffset(-1)
-		if !w.delayed(in) {
-			if chosen == record.QueueID(brokerapi.AnyQueue) {
-				chosen = w.queueFor(t)
-			}
-			q, off, placed = chosen, t.queues[chosen].next, true
-			t.queues[chosen].next++
-		}
-		flags := record.FlagMore
-		if i == len(o.req.Messages)-1 {
-			flags = 0
-		}
-		m := stored(t.def.ID, q, off, in)
-		pos, body := w.batch.Begin(record.Header{Type: record.TypeMsg, Flags: flags, Epoch: w.epoch, Time: w.stamp}, record.MsgSize(&m))
-		record.PutMsg(body, &m)
-		size := w.batch.Seal()
-		if err := w.views.applyMsg(pos, size, w.stamp, &m); err != nil {
-			w.broken(err)
-		}
-		o.reply.Results[i] = brokerapi.SendResult{Queue: brokerapi.QueueID(q), Offset: brokerapi.QueueOffset(off), Pos: brokerapi.LogPos(pos), StoreTime: w.stamp}
-		w.e.counts.SentBytes.Add(int64(size))
-		t.in.add(int64(size))
-		if off < 0 {
-			w.e.counts.Delayed.Add(1)
-		}
-	}
-	w.e.counts.Sent.Add(int64(len(o.req.Messages)))
-	w.views.stamp = w.stamp
-	o.end, o.sync = w.batch.End(), t.sync
-	if placed {
-		w.topics.hide(t, chosen, t.queues[chosen].next, o.end)
-	}
 }
 
 // deliverDue makes records of what is due, so much in one turn that requests are not kept waiting.
@@ -132,7 +75,7 @@ func (w *writer) deliver(id record.TopicID, limit int) int {
 		e := &d.due[i]
 		q := e.Queue
 		if q == timer.AnyQueue {
-			q = w.queueFor(t)
+			q = w.queueFor(t, 0)
 		}
 		d.items = append(d.items, record.Place{
 			Queue: q, Offset: t.queues[q].next, Ref: e.Pos, Size: e.Size, TagHash: e.TagHash, GroupHash: e.GroupHash,

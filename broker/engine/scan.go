@@ -57,15 +57,10 @@ func (s *scan) run(u *sub) {
 	for _, tag := range s.req.Filter.Tags {
 		s.want = append(s.want, brokerapi.HashTag([]byte(tag)))
 	}
-	n := len(s.t.queues)
-	for i := range n {
-		q := record.QueueID((u.turn + i) % n)
-		if len(s.got) >= s.limit() || s.left <= 0 {
-			break
-		}
-		s.queue(q)
+	o := s.orderFor(u)
+	for i := 0; i < o.n && len(s.got) < s.limit() && s.left > 0; i++ {
+		s.queue(o.at(i))
 	}
-	u.turn = (u.turn + 1) % n
 }
 
 // popMax bounds the messages of one lease, each of which takes at most itemBytes in its record.

@@ -3,11 +3,11 @@ package engine
 import (
 	"github.com/perigee-mq/perigee/internal/brokerapi"
 	"github.com/perigee-mq/perigee/internal/mqerr"
-	"github.com/perigee-mq/perigee/store/queue"
 	"github.com/perigee-mq/perigee/store/record"
 )
 
-// sendOp stores the messages of one request next to each other in one queue, all or nothing.
+// sendOp stores the messages of one request next to each other in the log, all or nothing; those whose
+// queue is for the broker to choose in one queue, if their topic has no levels.
 type sendOp struct {
 	waiter
 	req   *brokerapi.SendRequest
@@ -49,38 +49,47 @@ func (o *sendOp) run(w *writer) {
 		o.runHalf(w, t)
 		return
 	}
-	if w.anyDelayed(o.req) {
-		o.runDelayed(w, t)
-		return
-	}
-	q := o.req.Messages[0].Queue
-	if q == brokerapi.AnyQueue {
-		q = brokerapi.QueueID(w.queueFor(t))
-	}
-	key := queue.Key{Topic: t.def.ID, Queue: record.QueueID(q)}
-	state := &t.queues[q]
 	o.reply.Results = make([]brokerapi.SendResult, len(o.req.Messages))
+	place := placer{w: w, t: t, chosen: -1}
 	for i := range o.req.Messages {
+		in := &o.req.Messages[i]
+		q, off := record.QueueID(in.Queue), record.QueueOffset(-1)
+		if w.delayed(in) { // it has no place in a queue yet
+			w.e.counts.Delayed.Add(1)
+		} else {
+			q = place.queue(in)
+			off = t.queues[q].next
+			t.queues[q].next++
+		}
 		flags := record.FlagMore
 		if i == len(o.req.Messages)-1 {
 			flags = 0
 		}
-		m := stored(t.def.ID, key.Queue, state.next, &o.req.Messages[i])
+		m := stored(t.def.ID, q, off, in)
 		pos, body := w.batch.Begin(record.Header{Type: record.TypeMsg, Flags: flags, Epoch: w.epoch, Time: w.stamp}, record.MsgSize(&m))
 		record.PutMsg(body, &m)
 		size := w.batch.Seal()
 		if err := w.views.applyMsg(pos, size, w.stamp, &m); err != nil {
 			w.broken(err)
 		}
-		o.reply.Results[i] = brokerapi.SendResult{Queue: q, Offset: brokerapi.QueueOffset(state.next), Pos: brokerapi.LogPos(pos), StoreTime: w.stamp}
-		state.next++
+		o.reply.Results[i] = brokerapi.SendResult{Queue: brokerapi.QueueID(q), Offset: brokerapi.QueueOffset(off), Pos: brokerapi.LogPos(pos), StoreTime: w.stamp}
 		w.e.counts.SentBytes.Add(int64(size))
 		t.in.add(int64(size))
 	}
 	w.e.counts.Sent.Add(int64(len(o.req.Messages)))
 	w.views.stamp = w.stamp
 	o.end, o.sync = w.batch.End(), t.sync
-	w.topics.hide(t, key.Queue, state.next, o.end)
+	o.hide(w, t)
+}
+
+// hide lets the messages show once the request is stored.
+func (o *sendOp) hide(w *writer, t *topicState) {
+	rs := o.reply.Results
+	for i := range rs {
+		if q := rs[i].Queue; rs[i].Offset >= 0 && (i == len(rs)-1 || rs[i+1].Queue != q) {
+			w.topics.hide(t, record.QueueID(q), t.queues[q].next, o.end)
+		}
+	}
 }
 
 // stored is m as a record.
@@ -108,12 +117,9 @@ func (w *writer) sendable(req *brokerapi.SendRequest, bytes int) (*topicState, e
 		return nil, errNoSpace
 	}
 	limit := w.e.log.MaxBody()
-	q := req.Messages[0].Queue
 	for i := range req.Messages {
 		m := &req.Messages[i]
-		switch {
-		case m.Queue != q:
-			return nil, mqerr.New(mqerr.Invalid, "messages of one send for queues %d and %d", q, m.Queue)
+		switch q := m.Queue; {
 		case q != brokerapi.AnyQueue && (q < 0 || int(q) >= len(t.queues)):
 			return nil, mqerr.New(mqerr.Invalid, "topic %s has %d queues here, there is no queue %d", t.def.Name, len(t.queues), q)
 		case m.Type == brokerapi.Transaction && halfOnly(t, req) != nil:

@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/time/rate"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	rmqv2 "github.com/perigee-mq/perigee/api/apache/rocketmq/v2"
@@ -24,13 +26,14 @@ type sendSettings struct {
 	Tag            string    `koanf:"tag" help:"tag of the messages"`
 	Key            cfg.Texts `koanf:"key" help:"key of the messages, may be given several times"`
 	Group          string    `koanf:"group" help:"message group of the messages: they stay in order"`
+	Priority       int       `koanf:"priority" help:"level of the messages on a PRIORITY topic, higher first; -1 for none"`
 	Property       cfg.Texts `koanf:"property" help:"user property name=value, may be given several times"`
 	Count          int       `koanf:"count" help:"how many to send"`
 	Rate           int       `koanf:"rate" help:"messages per second, 0 for as fast as possible"`
 }
 
 func newSend() *cobra.Command {
-	s := &sendSettings{clientSettings: defaultClient(), outputSettings: outputSettings{"table"}, Count: 1}
+	s := &sendSettings{clientSettings: defaultClient(), outputSettings: outputSettings{"table"}, Count: 1, Priority: -1}
 	c := &cobra.Command{
 		Use: "send TOPIC [BODY|-]", Short: "Send messages",
 		Long: "Sends a message, or the same one --count times. Without BODY, or with -, the body is read from standard input, as it is.\n" +
@@ -60,6 +63,8 @@ func (s *sendSettings) check() error {
 	switch {
 	case s.Count < 1:
 		return usageError("--count %d: use 1 or more", s.Count)
+	case s.Priority < -1 || s.Priority > math.MaxInt32:
+		return usageError("--priority %d: use 0 or more, or -1 for none", s.Priority)
 	case s.Rate < 0:
 		return usageError("--rate %d: use messages per second, or 0 for as fast as possible", s.Rate)
 	}
@@ -128,6 +133,9 @@ func (s *sendSettings) message(cl *client, topic string, body []byte, props map[
 	}
 	if s.Group != "" {
 		sys.MessageGroup, sys.MessageType = &s.Group, rmqv2.MessageType_FIFO
+	}
+	if s.Priority >= 0 {
+		sys.Priority, sys.MessageType = proto.Int32(int32(s.Priority)), rmqv2.MessageType_PRIORITY
 	}
 	return &rmqv2.Message{Topic: &rmqv2.Resource{Name: topic}, UserProperties: props, SystemProperties: sys, Body: body}
 }

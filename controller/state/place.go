@@ -45,3 +45,16 @@ func place(name string, have []Placement, total int, shards []*Shard) []Placemen
 	}
 	return out
 }
+
+// place returns where t has its queues. A PRIORITY topic has all its levels on every shard that it is on,
+// so that a receive at any of them finds the highest; another one spreads its queues.
+func (t *Topic) place(have []Placement, queues int, shards []*Shard) []Placement {
+	if t.Type != Priority {
+		return place(t.Name, have, queues, shards)
+	}
+	out := make([]Placement, len(shards))
+	for i, h := range shards {
+		out[i] = Placement{Shard: h.ID, Queues: queues}
+	}
+	return out
+}

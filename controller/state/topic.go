@@ -80,6 +80,15 @@ func (t *Topic) Queues() int {
 	return n
 }
 
+// Asked is the number of queues as an operator states it: the levels of a PRIORITY topic, which are on
+// every shard, else all queues.
+func (t *Topic) Asked() int {
+	if t.Type == Priority && len(t.Placements) > 0 {
+		return t.Placements[0].Queues
+	}
+	return t.Queues()
+}
+
 // On returns the number of queues on a shard, 0 if the topic is not there.
 func (t *Topic) On(shard ShardID) int {
 	for _, p := range t.Placements {
@@ -111,7 +120,7 @@ func (t *Topic) check(s *State) error {
 type PutTopic struct {
 	Name   string    `json:"name"`
 	Type   TopicType `json:"type,omitempty"`
-	Queues int       `json:"queues,omitempty"` // total over all shards
+	Queues int       `json:"queues,omitempty"` // total over all shards; of a PRIORITY topic, on each shard
 	Flush  Flush     `json:"flush,omitempty"`
 	Mode   Mode      `json:"mode,omitempty"`
 	NowMS  int64     `json:"now_ms"`
@@ -157,7 +166,7 @@ func (c PutTopic) apply(s *State, index Version) (Result, []Event) {
 	case next == nil:
 		return Result{Topic: have}, nil
 	case c.Mode == Create:
-		return refuse(mqerr.Exists, "topic %q exists and differs (type %v, %d queues): update it instead", c.Name, have.Type, have.Queues())
+		return refuse(mqerr.Exists, "topic %q exists and differs (type %v, %d queues): update it instead", c.Name, have.Type, have.Asked())
 	}
 	s.topics[have.ID] = next
 	s.definitions = index
@@ -182,7 +191,7 @@ func (c PutTopic) create(s *State, index Version) (Result, []Event) {
 	if queues == 0 {
 		queues = QueuesDefault
 	}
-	t.Placements = place(c.Name, nil, queues, s.Shards())
+	t.Placements = t.place(nil, queues, s.Shards())
 	s.nextTopic++
 	s.topics[t.ID], s.topicNames[t.Name] = t, t.ID
 	s.definitions = index
@@ -200,7 +209,7 @@ func (c PutTopic) changed(s *State, have *Topic, index Version) (*Topic, error) 
 	if c.Flush != FlushDefault {
 		next.Flush = c.Flush
 	}
-	grow := c.Queues != 0 && c.Queues != have.Queues()
+	grow := c.Queues != 0 && c.Queues != have.Asked()
 	if next.Type == have.Type && next.Flush == have.Flush && !grow {
 		return nil, nil
 	}
@@ -210,14 +219,16 @@ func (c PutTopic) changed(s *State, have *Topic, index Version) (*Topic, error) 
 	switch {
 	case next.Type != have.Type && have.Type.fixed():
 		return nil, mqerr.New(mqerr.Invalid, "topic %q has the type %v, which can't be changed: make a new topic", c.Name, have.Type)
-	case next.Type != have.Type && (next.Type == FIFO || next.Type == Lite):
+	case next.Type != have.Type && (next.Type == FIFO || next.Type == Lite || next.Type == Priority):
 		return nil, mqerr.New(mqerr.Invalid, "topic %q has the type %v and can't become %v: make a new topic", c.Name, have.Type, next.Type)
-	case grow && c.Queues < have.Queues():
-		return nil, mqerr.New(mqerr.Invalid, "topic %q has %d queues and can't have fewer: messages may be in all of them", c.Name, have.Queues())
+	case next.Type != have.Type && have.Type == Priority && grow:
+		return nil, mqerr.New(mqerr.Invalid, "topic %q has levels: change its type first, then its queues", c.Name)
+	case grow && c.Queues < have.Asked():
+		return nil, mqerr.New(mqerr.Invalid, "topic %q has %d queues and can't have fewer: messages may be in all of them", c.Name, have.Asked())
 	case grow && have.Type.fixed():
 		return nil, mqerr.New(mqerr.Invalid, "topic %q has the type %v and keeps its %d queues: more would break the order within message groups; make a new topic", c.Name, have.Type, have.Queues())
 	case grow:
-		next.Placements = place(c.Name, have.Placements, c.Queues, s.Shards())
+		next.Placements = next.place(have.Placements, c.Queues, s.Shards())
 	}
 	return &next, nil
 }

@@ -159,7 +159,7 @@ func (d *send) prepare(now time.Time) {
 		})
 		out := brokerapi.Message{
 			Queue: brokerapi.AnyQueue, Type: typ, Digest: md5.Sum(m.Body),
-			ID: m.MessageID, User: m.User, Sys: d.sys[from:len(d.sys):len(d.sys)], Body: m.Body,
+			Priority: m.Priority, ID: m.MessageID, User: m.User, Sys: d.sys[from:len(d.sys):len(d.sys)], Body: m.Body,
 		}
 		if typ == brokerapi.Transaction && m.Recovery.Set {
 			out.CheckAfter = max(0, m.Recovery.Duration())

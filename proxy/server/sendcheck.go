@@ -179,7 +179,7 @@ func checkType(t *route.Topic, typ brokerapi.MessageType) refusal {
 		return refuse(rmqv2.Code_MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
 			fmt.Sprintf("topic %s does not take messages of type %s", t.Name, rmqv2.MessageType(typ)))
 	}
-	if typ != brokerapi.Normal && typ != brokerapi.FIFO && typ != brokerapi.Transaction && typ != brokerapi.Delay {
+	if typ == brokerapi.Lite {
 		return refuse(rmqv2.Code_UNSUPPORTED, fmt.Sprintf("messages of type %s come with a later release of Perigee", rmqv2.MessageType(typ)))
 	}
 	return refusal{}

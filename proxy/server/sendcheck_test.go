@@ -187,7 +187,7 @@ func TestTypeOfMessageAndTopic(t *testing.T) {
 			if topic == kind {
 				want = rmqv2.Code_UNSUPPORTED
 			}
-			if topic == kind && (kind == "normal" || kind == "fifo" || kind == "tx" || kind == "delay") {
+			if topic == kind && kind != "lite" {
 				want = rmqv2.Code_OK
 			}
 			if r := newWorld(t, nil).send(t, join(change, to(topic))); r.GetStatus().GetCode() != want {

@@ -36,6 +36,10 @@ func register(m metric.Meter, e *engine.Engine) error {
 	indexed := r.gauge("perigee_index_entries", "entries of the index by key and message id", "")
 	indexBytes := r.gauge("perigee_index_bytes", "files of the index", "bytes")
 	unindexed := r.gauge("perigee_index_missing_files", "files of the index that are rebuilt from the log: a search is incomplete until then", "")
+	halves := r.gauge("rocketmq_half_messages", "transactions that nobody has ended", "")
+	halfAge := r.gauge("perigee_half_messages_age", "age of the oldest transaction that nobody has ended; absent if there is none", "milliseconds")
+	commits := r.counter("rocketmq_commit_messages", "transactions committed")
+	rollbacks := r.counter("rocketmq_rollback_messages", "transactions rolled back")
 	events := r.counter("perigee_broker_events", "what the broker has done, by kind")
 	if r.err != nil {
 		return r.err
@@ -53,6 +57,8 @@ func register(m metric.Meter, e *engine.Engine) error {
 		} {
 			o.ObserveInt64(events, n, metric.WithAttributes(attribute.String("kind", kind)))
 		}
+		o.ObserveInt64(commits, e.Counts().Committed.Load())
+		o.ObserveInt64(rollbacks, e.Counts().RolledBack.Load())
 		ctx, cancel := context.WithTimeout(ctx, scrapeTimeout)
 		defer cancel()
 		s, err := e.Snapshot(ctx)
@@ -66,6 +72,10 @@ func register(m metric.Meter, e *engine.Engine) error {
 		o.ObserveInt64(written, int64(s.Written))
 		o.ObserveInt64(behind, int64(s.Written-s.Durable))
 		o.ObserveInt64(saved, int64(s.Checkpoint))
+		o.ObserveInt64(halves, int64(s.Halves))
+		if s.OldestHalfMS != 0 {
+			o.ObserveInt64(halfAge, max(0, s.NowMS-s.OldestHalfMS))
+		}
 		for _, t := range s.Topics {
 			a := metric.WithAttributes(attribute.String("topic", t.Topic))
 			o.ObserveInt64(in, t.Messages, a)
@@ -95,6 +105,8 @@ func counted(c *engine.Counts) map[string]int64 {
 		"dead_attempts_used_up": c.DeadAttempts.Load(), "dead_forwarded": c.DeadClient.Load(), "redriven": c.Redriven.Load(),
 		"stale_handles": c.Stale.Load(), "damaged": c.Damaged.Load(), "refused_busy": c.Refused.Load(), "turns": c.Turns.Load(),
 		"sessions_ended": c.Sessions.Load(), "checkpoints": c.Checkpoints.Load(),
+		"half_messages": c.Halves.Load(), "half_messages_refused": c.HalvesRefused.Load(), "transaction_checks": c.Checks.Load(),
+		"transactions_given_up": c.GivenUp.Load(),
 	}
 }
 

@@ -25,6 +25,10 @@ func register(m metric.Meter, p *Proxy) error {
 	if err != nil {
 		return err
 	}
+	checks, err := m.Int64ObservableCounter("perigee_proxy_transaction_checks", metric.WithDescription("checks of transactions, by what became of them"))
+	if err != nil {
+		return err
+	}
 	_, err = m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		serving := int64(0)
 		if p.Healthy() == nil {
@@ -34,6 +38,9 @@ func register(m metric.Meter, p *Proxy) error {
 		o.ObserveInt64(up, serving)
 		o.ObserveInt64(known, int64(p.clients.Len()))
 		o.ObserveInt64(waiting, int64(s.Waiting))
+		for result, n := range map[string]uint64{"sent": p.checks.Stats().Sent, "no_producer": p.checks.Stats().Unsent} {
+			o.ObserveInt64(checks, int64(n), metric.WithAttributes(attribute.String("result", result)))
+		}
 		for kind, n := range map[string]uint64{
 			"receives": s.Receives, "refused": s.Refused, "pops": s.Pops, "broker_requests": s.Requests, "timer_wakes": s.TimerWakes,
 			"given_back": s.GivenBack, "not_given_back": s.NotGiven,
@@ -41,6 +48,6 @@ func register(m metric.Meter, p *Proxy) error {
 			o.ObserveInt64(polls, int64(n), metric.WithAttributes(attribute.String("kind", kind)))
 		}
 		return nil
-	}, up, known, waiting, polls)
+	}, up, known, waiting, polls, checks)
 	return err
 }

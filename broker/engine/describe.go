@@ -98,6 +98,7 @@ type Sizes struct {
 	Topics, Groups, Clients int
 	Halves                  int   // half messages without a verdict
 	OldestHalfMS            int64 // when the oldest of them was stored, 0 if there is none
+	NowMS                   int64 // store time of these figures
 	Verdicts                int   // verdicts that are remembered
 	InFlight                int64 // messages of all groups that were handed out and are not done
 	Epoch                   record.Epoch
@@ -120,7 +121,7 @@ func (o *sizesOp) run(w *writer) {
 		Topics: w.views.topics.Len(), Groups: w.views.groups.Len(), Clients: len(w.live.last), InFlight: w.views.pop.Len(),
 		Epoch: w.epoch, Written: w.e.log.Written(), Durable: w.e.log.Durable(), Checkpoint: w.saved.at,
 	}
-	o.out.Halves, o.out.Verdicts = w.views.txns.Len(), w.views.txns.Verdicts()
+	o.out.Halves, o.out.Verdicts, o.out.NowMS = w.views.txns.Len(), w.views.txns.Verdicts(), w.stamp
 	if h, ok := w.views.txns.Oldest(); ok {
 		o.out.OldestHalfMS = h.Stored
 	}

@@ -97,6 +97,7 @@ func (s *brokerSettings) run(c *cobra.Command) error {
 func (s storeSettings) engine() engine.Options {
 	o := engine.Options{
 		Async: s.Flush == "async", FlushInterval: s.FlushInterval, CheckpointInterval: s.CheckpointInterval, CheckpointBytes: int64(s.CheckpointBytes),
+		Txn: s.options(),
 	}
 	s.apply(&o)
 	return o

@@ -26,6 +26,7 @@ import (
 // storeSettings are the settings of processes with a broker in them.
 type storeSettings struct {
 	querySettings      `koanf:",squash"`
+	txnSettings        `koanf:",squash"`
 	SegmentBytes       cfg.Bytes     `koanf:"segment-bytes" help:"size of one file of the commit log"`
 	Flush              string        `koanf:"flush" help:"when a message counts as stored, for topics that do not say: sync (after fdatasync) or async (after the write)"`
 	FlushInterval      time.Duration `koanf:"flush-interval" help:"longest time that asynchronously flushed data waits for fdatasync"`
@@ -36,6 +37,7 @@ type storeSettings struct {
 func defaultStore(segment cfg.Bytes) storeSettings {
 	return storeSettings{
 		querySettings: defaultQuery(),
+		txnSettings:   defaultTxn(),
 		SegmentBytes:  segment, Flush: "sync", FlushInterval: 500 * time.Millisecond, CheckpointInterval: 30 * time.Second, CheckpointBytes: 64 << 20,
 	}
 }
@@ -43,6 +45,9 @@ func defaultStore(segment cfg.Bytes) storeSettings {
 func (s storeSettings) check() error {
 	if s.Flush != "sync" && s.Flush != "async" {
 		return usageError("--flush %q: use sync or async", s.Flush)
+	}
+	if err := s.txnSettings.check(); err != nil {
+		return err
 	}
 	return s.querySettings.check()
 }

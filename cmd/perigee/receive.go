@@ -22,6 +22,7 @@ type receiveSettings struct {
 	SQL            string        `koanf:"sql" help:"only messages with these properties, as in 'color = ''red'' AND size > 5'"`
 	Count          int           `koanf:"count" help:"stop after so many messages"`
 	NoAck          bool          `koanf:"no-ack" help:"do not acknowledge: the messages come again"`
+	Dead           bool          `koanf:"dead" help:"move the messages to the group's dead letters instead of acknowledging them"`
 	Invisible      time.Duration `koanf:"invisible" help:"time until an unacknowledged message comes again"`
 	Wait           time.Duration `koanf:"wait" help:"how long to wait for a message, in steps of 5s; --follow waits forever"`
 	Follow         bool          `koanf:"follow" help:"go on until interrupted"`
@@ -54,6 +55,8 @@ func (s *receiveSettings) check() error {
 		return usageError("receive needs --group: progress belongs to a consumer group")
 	case s.Tags != "" && s.SQL != "":
 		return usageError("--filter and --sql: use one of them; in --sql the tag is TAGS")
+	case s.NoAck && s.Dead:
+		return usageError("--no-ack and --dead: use one of them")
 	case s.Count < 1:
 		return usageError("--count %d: use 1 or more, or --follow", s.Count)
 	case s.Invisible <= 0:
@@ -148,6 +151,9 @@ func (s *receiveSettings) ack(ctx context.Context, cl *client, topic string, mes
 	if s.NoAck || len(messages) == 0 {
 		return nil
 	}
+	if s.Dead {
+		return s.bury(ctx, cl, topic, messages)
+	}
 	req := &rmqv2.AckMessageRequest{Group: &rmqv2.Resource{Name: s.Group}, Topic: &rmqv2.Resource{Name: topic}}
 	for _, m := range messages {
 		sys := m.GetSystemProperties()
@@ -161,4 +167,25 @@ func (s *receiveSettings) ack(ctx context.Context, cl *client, topic string, mes
 		return s.explain(err)
 	}
 	return good(resp.GetStatus())
+}
+
+// bury moves messages to the group's dead letters. Like an ack it is done also when the command is
+// interrupted.
+func (s *receiveSettings) bury(ctx context.Context, cl *client, topic string, messages []*rmqv2.Message) error {
+	ctx, cancel := context.WithTimeout(cl.header(context.WithoutCancel(ctx)), s.Timeout)
+	defer cancel()
+	for _, m := range messages {
+		sys := m.GetSystemProperties()
+		resp, err := cl.rpc.ForwardMessageToDeadLetterQueue(ctx, &rmqv2.ForwardMessageToDeadLetterQueueRequest{
+			Group: &rmqv2.Resource{Name: s.Group}, Topic: &rmqv2.Resource{Name: topic}, MessageId: sys.GetMessageId(),
+			ReceiptHandle: sys.GetReceiptHandle(), DeliveryAttempt: sys.GetDeliveryAttempt(),
+		})
+		if err != nil {
+			return s.explain(err)
+		}
+		if err := good(resp.GetStatus()); err != nil {
+			return err
+		}
+	}
+	return nil
 }

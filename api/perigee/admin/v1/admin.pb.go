@@ -1711,6 +1711,662 @@ func (x *GroupOffsetsResponse) GetUnknown() []string {
 	return nil
 }
 
+// ListDeadLettersRequest asks for all topics with dead letters.
+type ListDeadLettersRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListDeadLettersRequest) Reset() {
+	*x = ListDeadLettersRequest{}
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListDeadLettersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListDeadLettersRequest) ProtoMessage() {}
+
+func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListDeadLettersRequest.ProtoReflect.Descriptor instead.
+func (*ListDeadLettersRequest) Descriptor() ([]byte, []int) {
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{27}
+}
+
+// DeadLetterTopic is what one broker has of a topic of dead letters.
+type DeadLetterTopic struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the topic: %DLQ% and a group, or %TXN% and a topic.
+	Topic string `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	// The group; empty for transactions.
+	Group string `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
+	// The topic of transactions that nobody has ended; empty for dead letters.
+	TransactionsOf string `protobuf:"bytes,3,opt,name=transactions_of,json=transactionsOf,proto3" json:"transactions_of,omitempty"`
+	// Name of the broker group.
+	Broker string `protobuf:"bytes,4,opt,name=broker,proto3" json:"broker,omitempty"`
+	// Letters that were not moved on.
+	Left int64 `protobuf:"varint,5,opt,name=left,proto3" json:"left,omitempty"`
+	// Letters that are stored.
+	Stored int64 `protobuf:"varint,6,opt,name=stored,proto3" json:"stored,omitempty"`
+	// When the newest one was stored, ms since 1970; unset if there is none.
+	NewestMs      *int64 `protobuf:"varint,7,opt,name=newest_ms,json=newestMs,proto3,oneof" json:"newest_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeadLetterTopic) Reset() {
+	*x = DeadLetterTopic{}
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeadLetterTopic) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeadLetterTopic) ProtoMessage() {}
+
+func (x *DeadLetterTopic) ProtoReflect() protoreflect.Message {
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeadLetterTopic.ProtoReflect.Descriptor instead.
+func (*DeadLetterTopic) Descriptor() ([]byte, []int) {
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *DeadLetterTopic) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *DeadLetterTopic) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *DeadLetterTopic) GetTransactionsOf() string {
+	if x != nil {
+		return x.TransactionsOf
+	}
+	return ""
+}
+
+func (x *DeadLetterTopic) GetBroker() string {
+	if x != nil {
+		return x.Broker
+	}
+	return ""
+}
+
+func (x *DeadLetterTopic) GetLeft() int64 {
+	if x != nil {
+		return x.Left
+	}
+	return 0
+}
+
+func (x *DeadLetterTopic) GetStored() int64 {
+	if x != nil {
+		return x.Stored
+	}
+	return 0
+}
+
+func (x *DeadLetterTopic) GetNewestMs() int64 {
+	if x != nil && x.NewestMs != nil {
+		return *x.NewestMs
+	}
+	return 0
+}
+
+// ListDeadLettersResponse has the topics by name and broker.
+type ListDeadLettersResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The topics.
+	Topics []*DeadLetterTopic `protobuf:"bytes,1,rep,name=topics,proto3" json:"topics,omitempty"`
+	// Brokers that did not answer, with the reason: their figures are unknown, not 0.
+	Unknown       []string `protobuf:"bytes,2,rep,name=unknown,proto3" json:"unknown,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListDeadLettersResponse) Reset() {
+	*x = ListDeadLettersResponse{}
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListDeadLettersResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListDeadLettersResponse) ProtoMessage() {}
+
+func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListDeadLettersResponse.ProtoReflect.Descriptor instead.
+func (*ListDeadLettersResponse) Descriptor() ([]byte, []int) {
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *ListDeadLettersResponse) GetTopics() []*DeadLetterTopic {
+	if x != nil {
+		return x.Topics
+	}
+	return nil
+}
+
+func (x *ListDeadLettersResponse) GetUnknown() []string {
+	if x != nil {
+		return x.Unknown
+	}
+	return nil
+}
+
+// ShowDeadLettersRequest names a topic of dead letters.
+type ShowDeadLettersRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the topic: %DLQ% and a group, or %TXN% and a topic.
+	Topic string `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	// Messages, 1 to 1024; 0 means 20.
+	Max int32 `protobuf:"varint,2,opt,name=max,proto3" json:"max,omitempty"`
+	// Bytes of each body to show; 0 means 64.
+	PreviewBytes  int32 `protobuf:"varint,3,opt,name=preview_bytes,json=previewBytes,proto3" json:"preview_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ShowDeadLettersRequest) Reset() {
+	*x = ShowDeadLettersRequest{}
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ShowDeadLettersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ShowDeadLettersRequest) ProtoMessage() {}
+
+func (x *ShowDeadLettersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ShowDeadLettersRequest.ProtoReflect.Descriptor instead.
+func (*ShowDeadLettersRequest) Descriptor() ([]byte, []int) {
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *ShowDeadLettersRequest) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *ShowDeadLettersRequest) GetMax() int32 {
+	if x != nil {
+		return x.Max
+	}
+	return 0
+}
+
+func (x *ShowDeadLettersRequest) GetPreviewBytes() int32 {
+	if x != nil {
+		return x.PreviewBytes
+	}
+	return 0
+}
+
+// DeadLetter is one dead letter.
+type DeadLetter struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the broker group.
+	Broker string `protobuf:"bytes,1,opt,name=broker,proto3" json:"broker,omitempty"`
+	// Queue of the dead-letter topic.
+	Queue int32 `protobuf:"varint,2,opt,name=queue,proto3" json:"queue,omitempty"`
+	// Offset in it.
+	Offset int64 `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"`
+	// Message id, as sent.
+	MessageId string `protobuf:"bytes,4,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
+	// Topic that it came from.
+	FromTopic string `protobuf:"bytes,5,opt,name=from_topic,json=fromTopic,proto3" json:"from_topic,omitempty"`
+	// Why it is here.
+	Reason string `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Deliveries; unset if that is not known.
+	Attempts *int32 `protobuf:"varint,7,opt,name=attempts,proto3,oneof" json:"attempts,omitempty"`
+	// Time of the first delivery, ms since 1970; unset if that is not known.
+	FirstDeliveryMs *int64 `protobuf:"varint,8,opt,name=first_delivery_ms,json=firstDeliveryMs,proto3,oneof" json:"first_delivery_ms,omitempty"`
+	// Time of the last delivery, ms since 1970; unset if that is not known.
+	LastDeliveryMs *int64 `protobuf:"varint,9,opt,name=last_delivery_ms,json=lastDeliveryMs,proto3,oneof" json:"last_delivery_ms,omitempty"`
+	// When it was moved here, ms since 1970.
+	DeadMs int64 `protobuf:"varint,10,opt,name=dead_ms,json=deadMs,proto3" json:"dead_ms,omitempty"`
+	// Tag.
+	Tag string `protobuf:"bytes,11,opt,name=tag,proto3" json:"tag,omitempty"`
+	// Keys.
+	Keys []string `protobuf:"bytes,12,rep,name=keys,proto3" json:"keys,omitempty"`
+	// User properties, as sent.
+	Properties map[string]string `protobuf:"bytes,13,rep,name=properties,proto3" json:"properties,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Size of the body in bytes.
+	BodySize int32 `protobuf:"varint,14,opt,name=body_size,json=bodySize,proto3" json:"body_size,omitempty"`
+	// The first bytes of the body.
+	BodyPreview []byte `protobuf:"bytes,15,opt,name=body_preview,json=bodyPreview,proto3" json:"body_preview,omitempty"`
+	// Message group.
+	MessageGroup  string `protobuf:"bytes,16,opt,name=message_group,json=messageGroup,proto3" json:"message_group,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeadLetter) Reset() {
+	*x = DeadLetter{}
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeadLetter) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeadLetter) ProtoMessage() {}
+
+func (x *DeadLetter) ProtoReflect() protoreflect.Message {
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeadLetter.ProtoReflect.Descriptor instead.
+func (*DeadLetter) Descriptor() ([]byte, []int) {
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *DeadLetter) GetBroker() string {
+	if x != nil {
+		return x.Broker
+	}
+	return ""
+}
+
+func (x *DeadLetter) GetQueue() int32 {
+	if x != nil {
+		return x.Queue
+	}
+	return 0
+}
+
+func (x *DeadLetter) GetOffset() int64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *DeadLetter) GetMessageId() string {
+	if x != nil {
+		return x.MessageId
+	}
+	return ""
+}
+
+func (x *DeadLetter) GetFromTopic() string {
+	if x != nil {
+		return x.FromTopic
+	}
+	return ""
+}
+
+func (x *DeadLetter) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *DeadLetter) GetAttempts() int32 {
+	if x != nil && x.Attempts != nil {
+		return *x.Attempts
+	}
+	return 0
+}
+
+func (x *DeadLetter) GetFirstDeliveryMs() int64 {
+	if x != nil && x.FirstDeliveryMs != nil {
+		return *x.FirstDeliveryMs
+	}
+	return 0
+}
+
+func (x *DeadLetter) GetLastDeliveryMs() int64 {
+	if x != nil && x.LastDeliveryMs != nil {
+		return *x.LastDeliveryMs
+	}
+	return 0
+}
+
+func (x *DeadLetter) GetDeadMs() int64 {
+	if x != nil {
+		return x.DeadMs
+	}
+	return 0
+}
+
+func (x *DeadLetter) GetTag() string {
+	if x != nil {
+		return x.Tag
+	}
+	return ""
+}
+
+func (x *DeadLetter) GetKeys() []string {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+func (x *DeadLetter) GetProperties() map[string]string {
+	if x != nil {
+		return x.Properties
+	}
+	return nil
+}
+
+func (x *DeadLetter) GetBodySize() int32 {
+	if x != nil {
+		return x.BodySize
+	}
+	return 0
+}
+
+func (x *DeadLetter) GetBodyPreview() []byte {
+	if x != nil {
+		return x.BodyPreview
+	}
+	return nil
+}
+
+func (x *DeadLetter) GetMessageGroup() string {
+	if x != nil {
+		return x.MessageGroup
+	}
+	return ""
+}
+
+// ShowDeadLettersResponse has the letters.
+type ShowDeadLettersResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Oldest first, broker by broker.
+	Letters []*DeadLetter `protobuf:"bytes,1,rep,name=letters,proto3" json:"letters,omitempty"`
+	// There are others.
+	More bool `protobuf:"varint,2,opt,name=more,proto3" json:"more,omitempty"`
+	// Brokers that did not answer, with the reason.
+	Unknown       []string `protobuf:"bytes,3,rep,name=unknown,proto3" json:"unknown,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ShowDeadLettersResponse) Reset() {
+	*x = ShowDeadLettersResponse{}
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ShowDeadLettersResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ShowDeadLettersResponse) ProtoMessage() {}
+
+func (x *ShowDeadLettersResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ShowDeadLettersResponse.ProtoReflect.Descriptor instead.
+func (*ShowDeadLettersResponse) Descriptor() ([]byte, []int) {
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *ShowDeadLettersResponse) GetLetters() []*DeadLetter {
+	if x != nil {
+		return x.Letters
+	}
+	return nil
+}
+
+func (x *ShowDeadLettersResponse) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
+func (x *ShowDeadLettersResponse) GetUnknown() []string {
+	if x != nil {
+		return x.Unknown
+	}
+	return nil
+}
+
+// RedriveDeadLettersRequest moves dead letters back to where they came from.
+type RedriveDeadLettersRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the topic: %DLQ% and a group, or %TXN% and a topic.
+	Topic string `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	// Name of the broker group.
+	Broker string `protobuf:"bytes,2,opt,name=broker,proto3" json:"broker,omitempty"`
+	// Name of another topic to move them to; empty: where each came from.
+	To string `protobuf:"bytes,3,opt,name=to,proto3" json:"to,omitempty"`
+	// Messages, 1 to 1024.
+	Max int32 `protobuf:"varint,4,opt,name=max,proto3" json:"max,omitempty"`
+	// Only letters behind this place: next of the answer before; 0: from the oldest one.
+	After         int64 `protobuf:"varint,5,opt,name=after,proto3" json:"after,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RedriveDeadLettersRequest) Reset() {
+	*x = RedriveDeadLettersRequest{}
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RedriveDeadLettersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RedriveDeadLettersRequest) ProtoMessage() {}
+
+func (x *RedriveDeadLettersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RedriveDeadLettersRequest.ProtoReflect.Descriptor instead.
+func (*RedriveDeadLettersRequest) Descriptor() ([]byte, []int) {
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *RedriveDeadLettersRequest) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *RedriveDeadLettersRequest) GetBroker() string {
+	if x != nil {
+		return x.Broker
+	}
+	return ""
+}
+
+func (x *RedriveDeadLettersRequest) GetTo() string {
+	if x != nil {
+		return x.To
+	}
+	return ""
+}
+
+func (x *RedriveDeadLettersRequest) GetMax() int32 {
+	if x != nil {
+		return x.Max
+	}
+	return 0
+}
+
+func (x *RedriveDeadLettersRequest) GetAfter() int64 {
+	if x != nil {
+		return x.After
+	}
+	return 0
+}
+
+// RedriveDeadLettersResponse says how far it came.
+type RedriveDeadLettersResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Letters that were moved.
+	Redriven int32 `protobuf:"varint,1,opt,name=redriven,proto3" json:"redriven,omitempty"`
+	// Letters on this broker that were not moved yet.
+	Left int64 `protobuf:"varint,2,opt,name=left,proto3" json:"left,omitempty"`
+	// Where to go on; 0: nothing was left to look at.
+	Next int64 `protobuf:"varint,3,opt,name=next,proto3" json:"next,omitempty"`
+	// Letters that stay, with the reason.
+	Failed        []string `protobuf:"bytes,4,rep,name=failed,proto3" json:"failed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RedriveDeadLettersResponse) Reset() {
+	*x = RedriveDeadLettersResponse{}
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RedriveDeadLettersResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RedriveDeadLettersResponse) ProtoMessage() {}
+
+func (x *RedriveDeadLettersResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RedriveDeadLettersResponse.ProtoReflect.Descriptor instead.
+func (*RedriveDeadLettersResponse) Descriptor() ([]byte, []int) {
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *RedriveDeadLettersResponse) GetRedriven() int32 {
+	if x != nil {
+		return x.Redriven
+	}
+	return 0
+}
+
+func (x *RedriveDeadLettersResponse) GetLeft() int64 {
+	if x != nil {
+		return x.Left
+	}
+	return 0
+}
+
+func (x *RedriveDeadLettersResponse) GetNext() int64 {
+	if x != nil {
+		return x.Next
+	}
+	return 0
+}
+
+func (x *RedriveDeadLettersResponse) GetFailed() []string {
+	if x != nil {
+		return x.Failed
+	}
+	return nil
+}
+
 var File_perigee_admin_v1_admin_proto protoreflect.FileDescriptor
 
 const file_perigee_admin_v1_admin_proto_rawDesc = "" +
@@ -1825,7 +2481,69 @@ const file_perigee_admin_v1_admin_proto_rawDesc = "" +
 	"\t_position\"i\n" +
 	"\x14GroupOffsetsResponse\x127\n" +
 	"\aoffsets\x18\x01 \x03(\v2\x1d.perigee.admin.v1.GroupOffsetR\aoffsets\x12\x18\n" +
-	"\aunknown\x18\x02 \x03(\tR\aunknown2\xa8\t\n" +
+	"\aunknown\x18\x02 \x03(\tR\aunknown\"\x18\n" +
+	"\x16ListDeadLettersRequest\"\xda\x01\n" +
+	"\x0fDeadLetterTopic\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x14\n" +
+	"\x05group\x18\x02 \x01(\tR\x05group\x12'\n" +
+	"\x0ftransactions_of\x18\x03 \x01(\tR\x0etransactionsOf\x12\x16\n" +
+	"\x06broker\x18\x04 \x01(\tR\x06broker\x12\x12\n" +
+	"\x04left\x18\x05 \x01(\x03R\x04left\x12\x16\n" +
+	"\x06stored\x18\x06 \x01(\x03R\x06stored\x12 \n" +
+	"\tnewest_ms\x18\a \x01(\x03H\x00R\bnewestMs\x88\x01\x01B\f\n" +
+	"\n" +
+	"_newest_ms\"n\n" +
+	"\x17ListDeadLettersResponse\x129\n" +
+	"\x06topics\x18\x01 \x03(\v2!.perigee.admin.v1.DeadLetterTopicR\x06topics\x12\x18\n" +
+	"\aunknown\x18\x02 \x03(\tR\aunknown\"e\n" +
+	"\x16ShowDeadLettersRequest\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x10\n" +
+	"\x03max\x18\x02 \x01(\x05R\x03max\x12#\n" +
+	"\rpreview_bytes\x18\x03 \x01(\x05R\fpreviewBytes\"\x92\x05\n" +
+	"\n" +
+	"DeadLetter\x12\x16\n" +
+	"\x06broker\x18\x01 \x01(\tR\x06broker\x12\x14\n" +
+	"\x05queue\x18\x02 \x01(\x05R\x05queue\x12\x16\n" +
+	"\x06offset\x18\x03 \x01(\x03R\x06offset\x12\x1d\n" +
+	"\n" +
+	"message_id\x18\x04 \x01(\tR\tmessageId\x12\x1d\n" +
+	"\n" +
+	"from_topic\x18\x05 \x01(\tR\tfromTopic\x12\x16\n" +
+	"\x06reason\x18\x06 \x01(\tR\x06reason\x12\x1f\n" +
+	"\battempts\x18\a \x01(\x05H\x00R\battempts\x88\x01\x01\x12/\n" +
+	"\x11first_delivery_ms\x18\b \x01(\x03H\x01R\x0ffirstDeliveryMs\x88\x01\x01\x12-\n" +
+	"\x10last_delivery_ms\x18\t \x01(\x03H\x02R\x0elastDeliveryMs\x88\x01\x01\x12\x17\n" +
+	"\adead_ms\x18\n" +
+	" \x01(\x03R\x06deadMs\x12\x10\n" +
+	"\x03tag\x18\v \x01(\tR\x03tag\x12\x12\n" +
+	"\x04keys\x18\f \x03(\tR\x04keys\x12L\n" +
+	"\n" +
+	"properties\x18\r \x03(\v2,.perigee.admin.v1.DeadLetter.PropertiesEntryR\n" +
+	"properties\x12\x1b\n" +
+	"\tbody_size\x18\x0e \x01(\x05R\bbodySize\x12!\n" +
+	"\fbody_preview\x18\x0f \x01(\fR\vbodyPreview\x12#\n" +
+	"\rmessage_group\x18\x10 \x01(\tR\fmessageGroup\x1a=\n" +
+	"\x0fPropertiesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\v\n" +
+	"\t_attemptsB\x14\n" +
+	"\x12_first_delivery_msB\x13\n" +
+	"\x11_last_delivery_ms\"\x7f\n" +
+	"\x17ShowDeadLettersResponse\x126\n" +
+	"\aletters\x18\x01 \x03(\v2\x1c.perigee.admin.v1.DeadLetterR\aletters\x12\x12\n" +
+	"\x04more\x18\x02 \x01(\bR\x04more\x12\x18\n" +
+	"\aunknown\x18\x03 \x03(\tR\aunknown\"\x81\x01\n" +
+	"\x19RedriveDeadLettersRequest\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x16\n" +
+	"\x06broker\x18\x02 \x01(\tR\x06broker\x12\x0e\n" +
+	"\x02to\x18\x03 \x01(\tR\x02to\x12\x10\n" +
+	"\x03max\x18\x04 \x01(\x05R\x03max\x12\x14\n" +
+	"\x05after\x18\x05 \x01(\x03R\x05after\"x\n" +
+	"\x1aRedriveDeadLettersResponse\x12\x1a\n" +
+	"\bredriven\x18\x01 \x01(\x05R\bredriven\x12\x12\n" +
+	"\x04left\x18\x02 \x01(\x03R\x04left\x12\x12\n" +
+	"\x04next\x18\x03 \x01(\x03R\x04next\x12\x16\n" +
+	"\x06failed\x18\x04 \x03(\tR\x06failed2\xe9\v\n" +
 	"\fAdminService\x12N\n" +
 	"\aVersion\x12 .perigee.admin.v1.VersionRequest\x1a!.perigee.admin.v1.VersionResponse\x12Q\n" +
 	"\bPutTopic\x12!.perigee.admin.v1.PutTopicRequest\x1a\".perigee.admin.v1.PutTopicResponse\x12W\n" +
@@ -1842,7 +2560,10 @@ const file_perigee_admin_v1_admin_proto_rawDesc = "" +
 	"ResetGroup\x12#.perigee.admin.v1.ResetGroupRequest\x1a$.perigee.admin.v1.ResetGroupResponse\x12]\n" +
 	"\fGroupOffsets\x12%.perigee.admin.v1.GroupOffsetsRequest\x1a&.perigee.admin.v1.GroupOffsetsResponse\x12]\n" +
 	"\fFindMessages\x12%.perigee.admin.v1.FindMessagesRequest\x1a&.perigee.admin.v1.FindMessagesResponse\x12]\n" +
-	"\fTraceMessage\x12%.perigee.admin.v1.TraceMessageRequest\x1a&.perigee.admin.v1.TraceMessageResponseB<Z:github.com/perigee-mq/perigee/api/perigee/admin/v1;adminv1b\x06proto3"
+	"\fTraceMessage\x12%.perigee.admin.v1.TraceMessageRequest\x1a&.perigee.admin.v1.TraceMessageResponse\x12f\n" +
+	"\x0fListDeadLetters\x12(.perigee.admin.v1.ListDeadLettersRequest\x1a).perigee.admin.v1.ListDeadLettersResponse\x12f\n" +
+	"\x0fShowDeadLetters\x12(.perigee.admin.v1.ShowDeadLettersRequest\x1a).perigee.admin.v1.ShowDeadLettersResponse\x12o\n" +
+	"\x12RedriveDeadLetters\x12+.perigee.admin.v1.RedriveDeadLettersRequest\x1a,.perigee.admin.v1.RedriveDeadLettersResponseB<Z:github.com/perigee-mq/perigee/api/perigee/admin/v1;adminv1b\x06proto3"
 
 var (
 	file_perigee_admin_v1_admin_proto_rawDescOnce sync.Once
@@ -1856,89 +2577,107 @@ func file_perigee_admin_v1_admin_proto_rawDescGZIP() []byte {
 	return file_perigee_admin_v1_admin_proto_rawDescData
 }
 
-var file_perigee_admin_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_perigee_admin_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_perigee_admin_v1_admin_proto_goTypes = []any{
-	(*VersionRequest)(nil),        // 0: perigee.admin.v1.VersionRequest
-	(*VersionResponse)(nil),       // 1: perigee.admin.v1.VersionResponse
-	(*PutTopicRequest)(nil),       // 2: perigee.admin.v1.PutTopicRequest
-	(*PutTopicResponse)(nil),      // 3: perigee.admin.v1.PutTopicResponse
-	(*ListTopicsRequest)(nil),     // 4: perigee.admin.v1.ListTopicsRequest
-	(*ListTopicsResponse)(nil),    // 5: perigee.admin.v1.ListTopicsResponse
-	(*DescribeTopicRequest)(nil),  // 6: perigee.admin.v1.DescribeTopicRequest
-	(*TopicQueue)(nil),            // 7: perigee.admin.v1.TopicQueue
-	(*DescribeTopicResponse)(nil), // 8: perigee.admin.v1.DescribeTopicResponse
-	(*DeleteTopicRequest)(nil),    // 9: perigee.admin.v1.DeleteTopicRequest
-	(*DeleteTopicResponse)(nil),   // 10: perigee.admin.v1.DeleteTopicResponse
-	(*PutGroupRequest)(nil),       // 11: perigee.admin.v1.PutGroupRequest
-	(*PutGroupResponse)(nil),      // 12: perigee.admin.v1.PutGroupResponse
-	(*ListGroupsRequest)(nil),     // 13: perigee.admin.v1.ListGroupsRequest
-	(*ListGroupsResponse)(nil),    // 14: perigee.admin.v1.ListGroupsResponse
-	(*DescribeGroupRequest)(nil),  // 15: perigee.admin.v1.DescribeGroupRequest
-	(*GroupTopic)(nil),            // 16: perigee.admin.v1.GroupTopic
-	(*GroupQueue)(nil),            // 17: perigee.admin.v1.GroupQueue
-	(*DescribeGroupResponse)(nil), // 18: perigee.admin.v1.DescribeGroupResponse
-	(*DeleteGroupRequest)(nil),    // 19: perigee.admin.v1.DeleteGroupRequest
-	(*DeleteGroupResponse)(nil),   // 20: perigee.admin.v1.DeleteGroupResponse
-	(*ResetGroupRequest)(nil),     // 21: perigee.admin.v1.ResetGroupRequest
-	(*ResetQueue)(nil),            // 22: perigee.admin.v1.ResetQueue
-	(*ResetGroupResponse)(nil),    // 23: perigee.admin.v1.ResetGroupResponse
-	(*GroupOffsetsRequest)(nil),   // 24: perigee.admin.v1.GroupOffsetsRequest
-	(*GroupOffset)(nil),           // 25: perigee.admin.v1.GroupOffset
-	(*GroupOffsetsResponse)(nil),  // 26: perigee.admin.v1.GroupOffsetsResponse
-	(*v1.PutTopicRequest)(nil),    // 27: perigee.controller.v1.PutTopicRequest
-	(*v1.Topic)(nil),              // 28: perigee.controller.v1.Topic
-	(*v1.PutGroupRequest)(nil),    // 29: perigee.controller.v1.PutGroupRequest
-	(*v1.Group)(nil),              // 30: perigee.controller.v1.Group
-	(*FindMessagesRequest)(nil),   // 31: perigee.admin.v1.FindMessagesRequest
-	(*TraceMessageRequest)(nil),   // 32: perigee.admin.v1.TraceMessageRequest
-	(*FindMessagesResponse)(nil),  // 33: perigee.admin.v1.FindMessagesResponse
-	(*TraceMessageResponse)(nil),  // 34: perigee.admin.v1.TraceMessageResponse
+	(*VersionRequest)(nil),             // 0: perigee.admin.v1.VersionRequest
+	(*VersionResponse)(nil),            // 1: perigee.admin.v1.VersionResponse
+	(*PutTopicRequest)(nil),            // 2: perigee.admin.v1.PutTopicRequest
+	(*PutTopicResponse)(nil),           // 3: perigee.admin.v1.PutTopicResponse
+	(*ListTopicsRequest)(nil),          // 4: perigee.admin.v1.ListTopicsRequest
+	(*ListTopicsResponse)(nil),         // 5: perigee.admin.v1.ListTopicsResponse
+	(*DescribeTopicRequest)(nil),       // 6: perigee.admin.v1.DescribeTopicRequest
+	(*TopicQueue)(nil),                 // 7: perigee.admin.v1.TopicQueue
+	(*DescribeTopicResponse)(nil),      // 8: perigee.admin.v1.DescribeTopicResponse
+	(*DeleteTopicRequest)(nil),         // 9: perigee.admin.v1.DeleteTopicRequest
+	(*DeleteTopicResponse)(nil),        // 10: perigee.admin.v1.DeleteTopicResponse
+	(*PutGroupRequest)(nil),            // 11: perigee.admin.v1.PutGroupRequest
+	(*PutGroupResponse)(nil),           // 12: perigee.admin.v1.PutGroupResponse
+	(*ListGroupsRequest)(nil),          // 13: perigee.admin.v1.ListGroupsRequest
+	(*ListGroupsResponse)(nil),         // 14: perigee.admin.v1.ListGroupsResponse
+	(*DescribeGroupRequest)(nil),       // 15: perigee.admin.v1.DescribeGroupRequest
+	(*GroupTopic)(nil),                 // 16: perigee.admin.v1.GroupTopic
+	(*GroupQueue)(nil),                 // 17: perigee.admin.v1.GroupQueue
+	(*DescribeGroupResponse)(nil),      // 18: perigee.admin.v1.DescribeGroupResponse
+	(*DeleteGroupRequest)(nil),         // 19: perigee.admin.v1.DeleteGroupRequest
+	(*DeleteGroupResponse)(nil),        // 20: perigee.admin.v1.DeleteGroupResponse
+	(*ResetGroupRequest)(nil),          // 21: perigee.admin.v1.ResetGroupRequest
+	(*ResetQueue)(nil),                 // 22: perigee.admin.v1.ResetQueue
+	(*ResetGroupResponse)(nil),         // 23: perigee.admin.v1.ResetGroupResponse
+	(*GroupOffsetsRequest)(nil),        // 24: perigee.admin.v1.GroupOffsetsRequest
+	(*GroupOffset)(nil),                // 25: perigee.admin.v1.GroupOffset
+	(*GroupOffsetsResponse)(nil),       // 26: perigee.admin.v1.GroupOffsetsResponse
+	(*ListDeadLettersRequest)(nil),     // 27: perigee.admin.v1.ListDeadLettersRequest
+	(*DeadLetterTopic)(nil),            // 28: perigee.admin.v1.DeadLetterTopic
+	(*ListDeadLettersResponse)(nil),    // 29: perigee.admin.v1.ListDeadLettersResponse
+	(*ShowDeadLettersRequest)(nil),     // 30: perigee.admin.v1.ShowDeadLettersRequest
+	(*DeadLetter)(nil),                 // 31: perigee.admin.v1.DeadLetter
+	(*ShowDeadLettersResponse)(nil),    // 32: perigee.admin.v1.ShowDeadLettersResponse
+	(*RedriveDeadLettersRequest)(nil),  // 33: perigee.admin.v1.RedriveDeadLettersRequest
+	(*RedriveDeadLettersResponse)(nil), // 34: perigee.admin.v1.RedriveDeadLettersResponse
+	nil,                                // 35: perigee.admin.v1.DeadLetter.PropertiesEntry
+	(*v1.PutTopicRequest)(nil),         // 36: perigee.controller.v1.PutTopicRequest
+	(*v1.Topic)(nil),                   // 37: perigee.controller.v1.Topic
+	(*v1.PutGroupRequest)(nil),         // 38: perigee.controller.v1.PutGroupRequest
+	(*v1.Group)(nil),                   // 39: perigee.controller.v1.Group
+	(*FindMessagesRequest)(nil),        // 40: perigee.admin.v1.FindMessagesRequest
+	(*TraceMessageRequest)(nil),        // 41: perigee.admin.v1.TraceMessageRequest
+	(*FindMessagesResponse)(nil),       // 42: perigee.admin.v1.FindMessagesResponse
+	(*TraceMessageResponse)(nil),       // 43: perigee.admin.v1.TraceMessageResponse
 }
 var file_perigee_admin_v1_admin_proto_depIdxs = []int32{
-	27, // 0: perigee.admin.v1.PutTopicRequest.topic:type_name -> perigee.controller.v1.PutTopicRequest
-	28, // 1: perigee.admin.v1.PutTopicResponse.topic:type_name -> perigee.controller.v1.Topic
-	28, // 2: perigee.admin.v1.ListTopicsResponse.topics:type_name -> perigee.controller.v1.Topic
-	28, // 3: perigee.admin.v1.DescribeTopicResponse.topic:type_name -> perigee.controller.v1.Topic
+	36, // 0: perigee.admin.v1.PutTopicRequest.topic:type_name -> perigee.controller.v1.PutTopicRequest
+	37, // 1: perigee.admin.v1.PutTopicResponse.topic:type_name -> perigee.controller.v1.Topic
+	37, // 2: perigee.admin.v1.ListTopicsResponse.topics:type_name -> perigee.controller.v1.Topic
+	37, // 3: perigee.admin.v1.DescribeTopicResponse.topic:type_name -> perigee.controller.v1.Topic
 	7,  // 4: perigee.admin.v1.DescribeTopicResponse.queues:type_name -> perigee.admin.v1.TopicQueue
-	29, // 5: perigee.admin.v1.PutGroupRequest.group:type_name -> perigee.controller.v1.PutGroupRequest
-	30, // 6: perigee.admin.v1.PutGroupResponse.group:type_name -> perigee.controller.v1.Group
-	30, // 7: perigee.admin.v1.ListGroupsResponse.groups:type_name -> perigee.controller.v1.Group
+	38, // 5: perigee.admin.v1.PutGroupRequest.group:type_name -> perigee.controller.v1.PutGroupRequest
+	39, // 6: perigee.admin.v1.PutGroupResponse.group:type_name -> perigee.controller.v1.Group
+	39, // 7: perigee.admin.v1.ListGroupsResponse.groups:type_name -> perigee.controller.v1.Group
 	17, // 8: perigee.admin.v1.GroupTopic.queues:type_name -> perigee.admin.v1.GroupQueue
-	30, // 9: perigee.admin.v1.DescribeGroupResponse.group:type_name -> perigee.controller.v1.Group
+	39, // 9: perigee.admin.v1.DescribeGroupResponse.group:type_name -> perigee.controller.v1.Group
 	16, // 10: perigee.admin.v1.DescribeGroupResponse.topics:type_name -> perigee.admin.v1.GroupTopic
 	22, // 11: perigee.admin.v1.ResetGroupResponse.queues:type_name -> perigee.admin.v1.ResetQueue
 	25, // 12: perigee.admin.v1.GroupOffsetsResponse.offsets:type_name -> perigee.admin.v1.GroupOffset
-	0,  // 13: perigee.admin.v1.AdminService.Version:input_type -> perigee.admin.v1.VersionRequest
-	2,  // 14: perigee.admin.v1.AdminService.PutTopic:input_type -> perigee.admin.v1.PutTopicRequest
-	4,  // 15: perigee.admin.v1.AdminService.ListTopics:input_type -> perigee.admin.v1.ListTopicsRequest
-	6,  // 16: perigee.admin.v1.AdminService.DescribeTopic:input_type -> perigee.admin.v1.DescribeTopicRequest
-	9,  // 17: perigee.admin.v1.AdminService.DeleteTopic:input_type -> perigee.admin.v1.DeleteTopicRequest
-	11, // 18: perigee.admin.v1.AdminService.PutGroup:input_type -> perigee.admin.v1.PutGroupRequest
-	13, // 19: perigee.admin.v1.AdminService.ListGroups:input_type -> perigee.admin.v1.ListGroupsRequest
-	15, // 20: perigee.admin.v1.AdminService.DescribeGroup:input_type -> perigee.admin.v1.DescribeGroupRequest
-	19, // 21: perigee.admin.v1.AdminService.DeleteGroup:input_type -> perigee.admin.v1.DeleteGroupRequest
-	21, // 22: perigee.admin.v1.AdminService.ResetGroup:input_type -> perigee.admin.v1.ResetGroupRequest
-	24, // 23: perigee.admin.v1.AdminService.GroupOffsets:input_type -> perigee.admin.v1.GroupOffsetsRequest
-	31, // 24: perigee.admin.v1.AdminService.FindMessages:input_type -> perigee.admin.v1.FindMessagesRequest
-	32, // 25: perigee.admin.v1.AdminService.TraceMessage:input_type -> perigee.admin.v1.TraceMessageRequest
-	1,  // 26: perigee.admin.v1.AdminService.Version:output_type -> perigee.admin.v1.VersionResponse
-	3,  // 27: perigee.admin.v1.AdminService.PutTopic:output_type -> perigee.admin.v1.PutTopicResponse
-	5,  // 28: perigee.admin.v1.AdminService.ListTopics:output_type -> perigee.admin.v1.ListTopicsResponse
-	8,  // 29: perigee.admin.v1.AdminService.DescribeTopic:output_type -> perigee.admin.v1.DescribeTopicResponse
-	10, // 30: perigee.admin.v1.AdminService.DeleteTopic:output_type -> perigee.admin.v1.DeleteTopicResponse
-	12, // 31: perigee.admin.v1.AdminService.PutGroup:output_type -> perigee.admin.v1.PutGroupResponse
-	14, // 32: perigee.admin.v1.AdminService.ListGroups:output_type -> perigee.admin.v1.ListGroupsResponse
-	18, // 33: perigee.admin.v1.AdminService.DescribeGroup:output_type -> perigee.admin.v1.DescribeGroupResponse
-	20, // 34: perigee.admin.v1.AdminService.DeleteGroup:output_type -> perigee.admin.v1.DeleteGroupResponse
-	23, // 35: perigee.admin.v1.AdminService.ResetGroup:output_type -> perigee.admin.v1.ResetGroupResponse
-	26, // 36: perigee.admin.v1.AdminService.GroupOffsets:output_type -> perigee.admin.v1.GroupOffsetsResponse
-	33, // 37: perigee.admin.v1.AdminService.FindMessages:output_type -> perigee.admin.v1.FindMessagesResponse
-	34, // 38: perigee.admin.v1.AdminService.TraceMessage:output_type -> perigee.admin.v1.TraceMessageResponse
-	26, // [26:39] is the sub-list for method output_type
-	13, // [13:26] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	28, // 13: perigee.admin.v1.ListDeadLettersResponse.topics:type_name -> perigee.admin.v1.DeadLetterTopic
+	35, // 14: perigee.admin.v1.DeadLetter.properties:type_name -> perigee.admin.v1.DeadLetter.PropertiesEntry
+	31, // 15: perigee.admin.v1.ShowDeadLettersResponse.letters:type_name -> perigee.admin.v1.DeadLetter
+	0,  // 16: perigee.admin.v1.AdminService.Version:input_type -> perigee.admin.v1.VersionRequest
+	2,  // 17: perigee.admin.v1.AdminService.PutTopic:input_type -> perigee.admin.v1.PutTopicRequest
+	4,  // 18: perigee.admin.v1.AdminService.ListTopics:input_type -> perigee.admin.v1.ListTopicsRequest
+	6,  // 19: perigee.admin.v1.AdminService.DescribeTopic:input_type -> perigee.admin.v1.DescribeTopicRequest
+	9,  // 20: perigee.admin.v1.AdminService.DeleteTopic:input_type -> perigee.admin.v1.DeleteTopicRequest
+	11, // 21: perigee.admin.v1.AdminService.PutGroup:input_type -> perigee.admin.v1.PutGroupRequest
+	13, // 22: perigee.admin.v1.AdminService.ListGroups:input_type -> perigee.admin.v1.ListGroupsRequest
+	15, // 23: perigee.admin.v1.AdminService.DescribeGroup:input_type -> perigee.admin.v1.DescribeGroupRequest
+	19, // 24: perigee.admin.v1.AdminService.DeleteGroup:input_type -> perigee.admin.v1.DeleteGroupRequest
+	21, // 25: perigee.admin.v1.AdminService.ResetGroup:input_type -> perigee.admin.v1.ResetGroupRequest
+	24, // 26: perigee.admin.v1.AdminService.GroupOffsets:input_type -> perigee.admin.v1.GroupOffsetsRequest
+	40, // 27: perigee.admin.v1.AdminService.FindMessages:input_type -> perigee.admin.v1.FindMessagesRequest
+	41, // 28: perigee.admin.v1.AdminService.TraceMessage:input_type -> perigee.admin.v1.TraceMessageRequest
+	27, // 29: perigee.admin.v1.AdminService.ListDeadLetters:input_type -> perigee.admin.v1.ListDeadLettersRequest
+	30, // 30: perigee.admin.v1.AdminService.ShowDeadLetters:input_type -> perigee.admin.v1.ShowDeadLettersRequest
+	33, // 31: perigee.admin.v1.AdminService.RedriveDeadLetters:input_type -> perigee.admin.v1.RedriveDeadLettersRequest
+	1,  // 32: perigee.admin.v1.AdminService.Version:output_type -> perigee.admin.v1.VersionResponse
+	3,  // 33: perigee.admin.v1.AdminService.PutTopic:output_type -> perigee.admin.v1.PutTopicResponse
+	5,  // 34: perigee.admin.v1.AdminService.ListTopics:output_type -> perigee.admin.v1.ListTopicsResponse
+	8,  // 35: perigee.admin.v1.AdminService.DescribeTopic:output_type -> perigee.admin.v1.DescribeTopicResponse
+	10, // 36: perigee.admin.v1.AdminService.DeleteTopic:output_type -> perigee.admin.v1.DeleteTopicResponse
+	12, // 37: perigee.admin.v1.AdminService.PutGroup:output_type -> perigee.admin.v1.PutGroupResponse
+	14, // 38: perigee.admin.v1.AdminService.ListGroups:output_type -> perigee.admin.v1.ListGroupsResponse
+	18, // 39: perigee.admin.v1.AdminService.DescribeGroup:output_type -> perigee.admin.v1.DescribeGroupResponse
+	20, // 40: perigee.admin.v1.AdminService.DeleteGroup:output_type -> perigee.admin.v1.DeleteGroupResponse
+	23, // 41: perigee.admin.v1.AdminService.ResetGroup:output_type -> perigee.admin.v1.ResetGroupResponse
+	26, // 42: perigee.admin.v1.AdminService.GroupOffsets:output_type -> perigee.admin.v1.GroupOffsetsResponse
+	42, // 43: perigee.admin.v1.AdminService.FindMessages:output_type -> perigee.admin.v1.FindMessagesResponse
+	43, // 44: perigee.admin.v1.AdminService.TraceMessage:output_type -> perigee.admin.v1.TraceMessageResponse
+	29, // 45: perigee.admin.v1.AdminService.ListDeadLetters:output_type -> perigee.admin.v1.ListDeadLettersResponse
+	32, // 46: perigee.admin.v1.AdminService.ShowDeadLetters:output_type -> perigee.admin.v1.ShowDeadLettersResponse
+	34, // 47: perigee.admin.v1.AdminService.RedriveDeadLetters:output_type -> perigee.admin.v1.RedriveDeadLettersResponse
+	32, // [32:48] is the sub-list for method output_type
+	16, // [16:32] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_perigee_admin_v1_admin_proto_init() }
@@ -1956,13 +2695,15 @@ func file_perigee_admin_v1_admin_proto_init() {
 		(*ResetGroupRequest_Skip)(nil),
 	}
 	file_perigee_admin_v1_admin_proto_msgTypes[25].OneofWrappers = []any{}
+	file_perigee_admin_v1_admin_proto_msgTypes[28].OneofWrappers = []any{}
+	file_perigee_admin_v1_admin_proto_msgTypes[31].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_perigee_admin_v1_admin_proto_rawDesc), len(file_perigee_admin_v1_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   27,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -21,19 +21,22 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	AdminService_Version_FullMethodName       = "/perigee.admin.v1.AdminService/Version"
-	AdminService_PutTopic_FullMethodName      = "/perigee.admin.v1.AdminService/PutTopic"
-	AdminService_ListTopics_FullMethodName    = "/perigee.admin.v1.AdminService/ListTopics"
-	AdminService_DescribeTopic_FullMethodName = "/perigee.admin.v1.AdminService/DescribeTopic"
-	AdminService_DeleteTopic_FullMethodName   = "/perigee.admin.v1.AdminService/DeleteTopic"
-	AdminService_PutGroup_FullMethodName      = "/perigee.admin.v1.AdminService/PutGroup"
-	AdminService_ListGroups_FullMethodName    = "/perigee.admin.v1.AdminService/ListGroups"
-	AdminService_DescribeGroup_FullMethodName = "/perigee.admin.v1.AdminService/DescribeGroup"
-	AdminService_DeleteGroup_FullMethodName   = "/perigee.admin.v1.AdminService/DeleteGroup"
-	AdminService_ResetGroup_FullMethodName    = "/perigee.admin.v1.AdminService/ResetGroup"
-	AdminService_GroupOffsets_FullMethodName  = "/perigee.admin.v1.AdminService/GroupOffsets"
-	AdminService_FindMessages_FullMethodName  = "/perigee.admin.v1.AdminService/FindMessages"
-	AdminService_TraceMessage_FullMethodName  = "/perigee.admin.v1.AdminService/TraceMessage"
+	AdminService_Version_FullMethodName            = "/perigee.admin.v1.AdminService/Version"
+	AdminService_PutTopic_FullMethodName           = "/perigee.admin.v1.AdminService/PutTopic"
+	AdminService_ListTopics_FullMethodName         = "/perigee.admin.v1.AdminService/ListTopics"
+	AdminService_DescribeTopic_FullMethodName      = "/perigee.admin.v1.AdminService/DescribeTopic"
+	AdminService_DeleteTopic_FullMethodName        = "/perigee.admin.v1.AdminService/DeleteTopic"
+	AdminService_PutGroup_FullMethodName           = "/perigee.admin.v1.AdminService/PutGroup"
+	AdminService_ListGroups_FullMethodName         = "/perigee.admin.v1.AdminService/ListGroups"
+	AdminService_DescribeGroup_FullMethodName      = "/perigee.admin.v1.AdminService/DescribeGroup"
+	AdminService_DeleteGroup_FullMethodName        = "/perigee.admin.v1.AdminService/DeleteGroup"
+	AdminService_ResetGroup_FullMethodName         = "/perigee.admin.v1.AdminService/ResetGroup"
+	AdminService_GroupOffsets_FullMethodName       = "/perigee.admin.v1.AdminService/GroupOffsets"
+	AdminService_FindMessages_FullMethodName       = "/perigee.admin.v1.AdminService/FindMessages"
+	AdminService_TraceMessage_FullMethodName       = "/perigee.admin.v1.AdminService/TraceMessage"
+	AdminService_ListDeadLetters_FullMethodName    = "/perigee.admin.v1.AdminService/ListDeadLetters"
+	AdminService_ShowDeadLetters_FullMethodName    = "/perigee.admin.v1.AdminService/ShowDeadLetters"
+	AdminService_RedriveDeadLetters_FullMethodName = "/perigee.admin.v1.AdminService/RedriveDeadLetters"
 )
 
 // AdminServiceClient is the client API for AdminService service.
@@ -70,6 +73,12 @@ type AdminServiceClient interface {
 	FindMessages(ctx context.Context, in *FindMessagesRequest, opts ...grpc.CallOption) (*FindMessagesResponse, error)
 	// TraceMessage tells the life of one stored message, from the log alone.
 	TraceMessage(ctx context.Context, in *TraceMessageRequest, opts ...grpc.CallOption) (*TraceMessageResponse, error)
+	// ListDeadLetters counts the dead letters of all groups, and the transactions that nobody has ended.
+	ListDeadLetters(ctx context.Context, in *ListDeadLettersRequest, opts ...grpc.CallOption) (*ListDeadLettersResponse, error)
+	// ShowDeadLetters shows dead letters of one topic that are left, oldest first.
+	ShowDeadLetters(ctx context.Context, in *ShowDeadLettersRequest, opts ...grpc.CallOption) (*ShowDeadLettersResponse, error)
+	// RedriveDeadLetters moves dead letters of one topic on one broker back, oldest first.
+	RedriveDeadLetters(ctx context.Context, in *RedriveDeadLettersRequest, opts ...grpc.CallOption) (*RedriveDeadLettersResponse, error)
 }
 
 type adminServiceClient struct {
@@ -210,6 +219,36 @@ func (c *adminServiceClient) TraceMessage(ctx context.Context, in *TraceMessageR
 	return out, nil
 }
 
+func (c *adminServiceClient) ListDeadLetters(ctx context.Context, in *ListDeadLettersRequest, opts ...grpc.CallOption) (*ListDeadLettersResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListDeadLettersResponse)
+	err := c.cc.Invoke(ctx, AdminService_ListDeadLetters_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) ShowDeadLetters(ctx context.Context, in *ShowDeadLettersRequest, opts ...grpc.CallOption) (*ShowDeadLettersResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ShowDeadLettersResponse)
+	err := c.cc.Invoke(ctx, AdminService_ShowDeadLetters_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) RedriveDeadLetters(ctx context.Context, in *RedriveDeadLettersRequest, opts ...grpc.CallOption) (*RedriveDeadLettersResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RedriveDeadLettersResponse)
+	err := c.cc.Invoke(ctx, AdminService_RedriveDeadLetters_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AdminServiceServer is the server API for AdminService service.
 // All implementations must embed UnimplementedAdminServiceServer
 // for forward compatibility.
@@ -244,6 +283,12 @@ type AdminServiceServer interface {
 	FindMessages(context.Context, *FindMessagesRequest) (*FindMessagesResponse, error)
 	// TraceMessage tells the life of one stored message, from the log alone.
 	TraceMessage(context.Context, *TraceMessageRequest) (*TraceMessageResponse, error)
+	// ListDeadLetters counts the dead letters of all groups, and the transactions that nobody has ended.
+	ListDeadLetters(context.Context, *ListDeadLettersRequest) (*ListDeadLettersResponse, error)
+	// ShowDeadLetters shows dead letters of one topic that are left, oldest first.
+	ShowDeadLetters(context.Context, *ShowDeadLettersRequest) (*ShowDeadLettersResponse, error)
+	// RedriveDeadLetters moves dead letters of one topic on one broker back, oldest first.
+	RedriveDeadLetters(context.Context, *RedriveDeadLettersRequest) (*RedriveDeadLettersResponse, error)
 	mustEmbedUnimplementedAdminServiceServer()
 }
 
@@ -292,6 +337,15 @@ func (UnimplementedAdminServiceServer) FindMessages(context.Context, *FindMessag
 }
 func (UnimplementedAdminServiceServer) TraceMessage(context.Context, *TraceMessageRequest) (*TraceMessageResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method TraceMessage not implemented")
+}
+func (UnimplementedAdminServiceServer) ListDeadLetters(context.Context, *ListDeadLettersRequest) (*ListDeadLettersResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListDeadLetters not implemented")
+}
+func (UnimplementedAdminServiceServer) ShowDeadLetters(context.Context, *ShowDeadLettersRequest) (*ShowDeadLettersResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ShowDeadLetters not implemented")
+}
+func (UnimplementedAdminServiceServer) RedriveDeadLetters(context.Context, *RedriveDeadLettersRequest) (*RedriveDeadLettersResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RedriveDeadLetters not implemented")
 }
 func (UnimplementedAdminServiceServer) mustEmbedUnimplementedAdminServiceServer() {}
 func (UnimplementedAdminServiceServer) testEmbeddedByValue()                      {}
@@ -548,6 +602,60 @@ func _AdminService_TraceMessage_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_ListDeadLetters_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListDeadLettersRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).ListDeadLetters(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_ListDeadLetters_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).ListDeadLetters(ctx, req.(*ListDeadLettersRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_ShowDeadLetters_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ShowDeadLettersRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).ShowDeadLetters(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_ShowDeadLetters_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).ShowDeadLetters(ctx, req.(*ShowDeadLettersRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_RedriveDeadLetters_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RedriveDeadLettersRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).RedriveDeadLetters(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_RedriveDeadLetters_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).RedriveDeadLetters(ctx, req.(*RedriveDeadLettersRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // AdminService_ServiceDesc is the grpc.ServiceDesc for AdminService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -606,6 +714,18 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "TraceMessage",
 			Handler:    _AdminService_TraceMessage_Handler,
+		},
+		{
+			MethodName: "ListDeadLetters",
+			Handler:    _AdminService_ListDeadLetters_Handler,
+		},
+		{
+			MethodName: "ShowDeadLetters",
+			Handler:    _AdminService_ShowDeadLetters_Handler,
+		},
+		{
+			MethodName: "RedriveDeadLetters",
+			Handler:    _AdminService_RedriveDeadLetters_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -40,6 +40,8 @@ func register(m metric.Meter, e *engine.Engine) error {
 	halfAge := r.gauge("perigee_half_messages_age", "age of the oldest transaction that nobody has ended; absent if there is none", "milliseconds")
 	commits := r.counter("rocketmq_commit_messages", "transactions committed")
 	rollbacks := r.counter("rocketmq_rollback_messages", "transactions rolled back")
+	lites := r.gauge("perigee_lite_topics", "lite topics of all parents", "")
+	liteSubs := r.gauge("perigee_lite_subscriptions", "lite topics that clients subscribe to, each client for itself", "")
 	events := r.counter("perigee_broker_events", "what the broker has done, by kind")
 	if r.err != nil {
 		return r.err
@@ -68,6 +70,8 @@ func register(m metric.Meter, e *engine.Engine) error {
 		o.ObserveInt64(topics, int64(len(s.Topics)))
 		o.ObserveInt64(groups, int64(s.Sizes.Groups))
 		o.ObserveInt64(clients, int64(s.Clients))
+		o.ObserveInt64(lites, int64(s.Sizes.LiteTopics))
+		o.ObserveInt64(liteSubs, int64(s.LiteSubscriptions))
 		o.ObserveInt64(epoch, int64(s.Epoch))
 		o.ObserveInt64(written, int64(s.Written))
 		o.ObserveInt64(behind, int64(s.Written-s.Durable))
@@ -107,6 +111,7 @@ func counted(c *engine.Counts) map[string]int64 {
 		"sessions_ended": c.Sessions.Load(), "checkpoints": c.Checkpoints.Load(),
 		"half_messages": c.Halves.Load(), "half_messages_refused": c.HalvesRefused.Load(), "transaction_checks": c.Checks.Load(),
 		"transactions_given_up": c.GivenUp.Load(),
+		"lite_topics_expired":   c.LiteExpired.Load(), "lite_messages_expired_undone": c.LiteUndone.Load(), "lite_quota_refused": c.LiteRefused.Load(),
 	}
 }
 

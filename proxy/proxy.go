@@ -121,6 +121,7 @@ func service(s *server.Server) edge.Service {
 		EndTransaction:          s.EndTransaction,
 		NotifyClientTermination: s.NotifyClientTermination, ChangeInvisibleDuration: s.ChangeInvisibleDuration,
 		ForwardMessageToDeadLetterQueue: s.ForwardMessageToDeadLetterQueue, RecallMessage: s.RecallMessage,
+		SyncLiteSubscription: s.SyncLiteSubscription,
 	}
 }
 
@@ -132,17 +133,14 @@ func (p *Proxy) connect() brokers {
 		Up: func(shard brokerapi.ShardID) {
 			p.polls.Up(shard)
 			p.checks.Up(shard)
+			p.repeat(shard)
 			select {
 			case up <- struct{}{}:
 			default:
 			}
 		},
-		Down: func(shard brokerapi.ShardID, _ error) { p.polls.Down(shard) },
-		Notice: func(shard brokerapi.ShardID, n brokerapi.Notice) {
-			if n&brokerapi.NoticeChecks != 0 {
-				p.checks.Notice(shard)
-			}
-		},
+		Down:   func(shard brokerapi.ShardID, _ error) { p.polls.Down(shard) },
+		Notice: p.notice,
 	}
 	if p.o.Local != nil {
 		return &local{broker: p.o.Local, name: p.o.Advertise, events: events}

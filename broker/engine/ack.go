@@ -49,6 +49,7 @@ func (o *ackOp) run(w *writer) {
 		switch w.check(t, k, h) {
 		case pop.Current:
 			w.acks.add(w, k, record.QueueOffset(h.Offset))
+			w.liteFree(t, g, k.Queue)
 			w.e.counts.Acked.Add(1)
 			o.sync = t.sync
 		case pop.Done:
@@ -66,7 +67,7 @@ var staleHandle = mqerr.New(mqerr.HandleInvalid, "the handle is not of the messa
 
 // check tells what a handle is now.
 func (w *writer) check(t *topicState, k pop.Key, h brokerapi.Handle) pop.State {
-	if h.Queue < 0 || int(h.Queue) >= len(t.queues) || h.Offset < 0 || record.QueueOffset(h.Offset) >= t.queues[h.Queue].next {
+	if q := t.queue(record.QueueID(h.Queue)); q == nil || h.Offset < 0 || record.QueueOffset(h.Offset) >= q.next {
 		return pop.Stale
 	}
 	return w.views.pop.Check(k, record.QueueOffset(h.Offset), record.Pos(h.Lease))

@@ -100,6 +100,8 @@ type Sizes struct {
 	OldestHalfMS            int64 // when the oldest of them was stored, 0 if there is none
 	NowMS                   int64 // store time of these figures
 	Verdicts                int   // verdicts that are remembered
+	LiteTopics              int   // of all parents
+	LiteSubscriptions       int   // of all clients
 	InFlight                int64 // messages of all groups that were handed out and are not done
 	Epoch                   record.Epoch
 	Written, Durable        record.Pos
@@ -118,7 +120,8 @@ func (o *sizesOp) finish(_ *writer, err error) { o.done(o.out, err) }
 
 func (o *sizesOp) run(w *writer) {
 	o.out = Sizes{
-		Topics: w.views.topics.Len(), Groups: w.views.groups.Len(), Clients: len(w.live.last), InFlight: w.views.pop.Len(),
+		Topics: w.views.topics.Len(), Groups: w.views.groups.Len(), Clients: len(w.live.last),
+		LiteTopics: w.views.lite.Len(), LiteSubscriptions: w.lite.subscriptions, InFlight: w.views.pop.Len(),
 		Epoch: w.epoch, Written: w.e.log.Written(), Durable: w.e.log.Durable(), Checkpoint: w.saved.at,
 	}
 	o.out.Halves, o.out.Verdicts, o.out.NowMS = w.views.txns.Len(), w.views.txns.Verdicts(), w.stamp

@@ -62,6 +62,14 @@ type Options struct {
 	FiltersCached int
 	// PullsWaiting bounds the pulls that wait for a message; more are refused as Exhausted. Default 16,384.
 	PullsWaiting int
+	// LiteTopics bounds the lite topics of one parent topic here. Default 100,000.
+	LiteTopics int
+	// LiteSubscriptions bounds the lite topics that one client subscribes to; what goes on beside a change
+	// may bring LiteSlack more. Default 2,000.
+	LiteSubscriptions int
+	// LiteExpiry is how long after its last message a lite topic goes, if no group has anything left to do
+	// in it, at twice that in any case. Default 72 h, at least 15 min.
+	LiteExpiry time.Duration
 	// ColdReads bounds the goroutines that read messages which are not mapped, and half as many others
 	// that read messages for SQL filters. Default 4.
 	ColdReads int
@@ -117,6 +125,10 @@ func (o Options) withDefaults() Options {
 	set(&o.ScanEntries, 4096)
 	set(&o.FiltersCached, 256)
 	set(&o.PullsWaiting, 16384)
+	set(&o.LiteTopics, 100_000)
+	set(&o.LiteSubscriptions, 2000)
+	set(&o.LiteExpiry, 72*time.Hour)
+	o.LiteExpiry = max(o.LiteExpiry, liteExpiryMin)
 	set(&o.ColdReads, 4)
 	set(&o.IndexRate, 64<<20)
 	set(&o.Queries, 2)

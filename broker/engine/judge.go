@@ -153,7 +153,7 @@ func (j *judge) wait(w *writer, o *popOp, t *topicState, g *group.Definition) {
 	j.gather, j.flight = true, nil
 	turn := j.sub.turn
 	s := scan{w: w, t: t, g: g, req: o.req, left: max(most, min(flightMin, w.e.o.ScanEntries)), judge: j, found: w.found.empty()}
-	s.run(j.sub)
+	s.run(j.sub, nil)
 	w.found = s.found
 	j.sub.turn, j.gather = turn, false
 	op := &judgedOp{j: j, list: j.flight}

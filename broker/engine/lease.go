@@ -19,6 +19,7 @@ type popOp struct {
 	done func(*brokerapi.PopReply, error)
 	err  error
 	more bool
+	lite *liteClient // who asks, if it is a client of a lite group
 	got  []leased
 	wait time.Duration // how long a message that cannot be read is left alone
 	runs int           // so far
@@ -67,6 +68,13 @@ func (o *popOp) run(w *writer) {
 	}
 	w.e.counts.Pops.Add(1)
 	o.wait = max(g.LastBackoff(), unreadPause)
+	if isLite(t, g) {
+		if o.req.Filter.Kind == brokerapi.FilterSQL {
+			o.err = mqerr.New(mqerr.Unsupported, "consumer group %s reads lite topics: it takes tags, but no SQL filter", g.Name)
+			return
+		}
+		o.lite = w.lite.client(w, t, g.ID, o.req.Client, o.from)
+	}
 	client, known := w.views.pop.Client([]byte(o.req.Client))
 	if known {
 		w.live.heard(w, client)
@@ -90,11 +98,12 @@ func (o *popOp) run(w *writer) {
 		}()
 	}
 	scan := scan{w: w, t: t, g: g, req: o.req, left: w.e.o.ScanEntries, judge: j, found: w.found.empty()}
-	scan.run(s)
+	scan.run(s, o.lite)
 	w.found = scan.found
 	if scan.err != nil {
 		w.queueDamaged(t, scan.err)
 		if len(scan.got) == 0 {
+			scan.giveBack()
 			o.err = scan.err
 			return
 		}
@@ -105,6 +114,7 @@ func (o *popOp) run(w *writer) {
 	case scan.skipped():
 		scan.skip()
 		if scan.left <= 0 {
+			scan.giveBack()
 			o.again = true // more entries to look at: others first
 			return
 		}
@@ -116,6 +126,7 @@ func (o *popOp) run(w *writer) {
 	if len(o.got) == 0 {
 		w.e.counts.EmptyPops.Add(1)
 	}
+	scan.giveBack()
 	o.outlook(w, t, g)
 }
 
@@ -144,6 +155,10 @@ func leasable(req *brokerapi.PopRequest) error {
 
 // outlook tells whether there is more right now, and arms if not.
 func (o *popOp) outlook(w *writer, t *topicState, g *group.Definition) {
+	if o.lite != nil {
+		o.outlookLite(w)
+		return
+	}
 	o.more = w.hasReady(t, g)
 	if o.req.Arm && !o.more {
 		w.ready.arm(t.sub(g.ID), o.from)

@@ -58,10 +58,10 @@ func (w *writer) hasReady(t *topicState, g *group.Definition) bool {
 func (w *writer) readyIn(t *topicState, g *group.Definition, q record.QueueID) int64 {
 	k := pop.Key{Group: g.ID, Topic: t.def.ID, Queue: q}
 	if !w.views.pop.Started(k) {
-		return max(0, int64(t.queues[q].visible-w.startOf(t, g, q)))
+		return max(0, int64(t.queue(q).visible-w.startOf(t, g, q)))
 	}
 	s := w.views.pop.Stats(k)
-	return s.Ready + max(0, int64(t.queues[q].visible-s.Next))
+	return s.Ready + max(0, int64(t.queue(q).visible-s.Next))
 }
 
 // afterLogged is the first message that shows since a group was logged. Store times tell, since the

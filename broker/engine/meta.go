@@ -57,6 +57,7 @@ func (w *writer) define(defs *Definitions) error {
 				w.ready.disarm(u)
 				delete(t.subs, id)
 			}
+			w.lite.dropGroup(w, t, id)
 		}
 	}
 	return nil

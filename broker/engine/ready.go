@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"github.com/perigee-mq/perigee/broker/lite"
 	"github.com/perigee-mq/perigee/broker/pop"
 	"github.com/perigee-mq/perigee/internal/brokerapi"
 	"github.com/perigee-mq/perigee/store/record"
@@ -34,7 +35,8 @@ func (t *topicState) sub(g record.GroupID) *sub {
 type ready struct {
 	armed    int // (sub, session) pairs
 	sessions map[*session]struct{}
-	changed  []*sub // armed subs for which something may have become ready
+	changed  []*sub        // armed subs for which something may have become ready
+	clients  []*liteClient // same, of clients of lite groups
 }
 
 func (r *ready) init() { r.sessions = map[*session]struct{}{} }
@@ -75,7 +77,12 @@ func (r *ready) note(u *sub) {
 
 // due is called by the in-flight table for messages that came back.
 func (w *writer) due(k pop.Key, _ int) {
-	if t := w.topics.byID[k.Topic]; t != nil && w.ready.armed > 0 {
+	t := w.topics.byID[k.Topic]
+	if t != nil && lite.Is(k.Queue) {
+		w.liteWake(t, k.Group, k.Queue)
+		return
+	}
+	if t != nil && w.ready.armed > 0 {
 		if u := t.subs[k.Group]; u != nil {
 			w.ready.note(u)
 		}
@@ -84,10 +91,11 @@ func (w *writer) due(k pop.Key, _ int) {
 
 // fire sends the events of this turn, gathered per proxy.
 func (r *ready) fire(w *writer) {
-	if len(r.changed) == 0 {
+	if len(r.changed)+len(r.clients) == 0 {
 		return
 	}
 	events := map[*session][]brokerapi.Ready{}
+	r.fireLite(w, events)
 	for _, u := range r.changed {
 		u.told = false
 		n := w.readyCount(u)

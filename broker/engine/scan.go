@@ -26,13 +26,15 @@ type scan struct {
 
 	found
 	size  int64
-	taken int // of got, by earlier queues
+	full  bool // a message was left out because of its size
+	taken int  // of got, by earlier queues
 
 	key     queue.Key
 	entries [scanBuffer]queue.Entry // of key, from base
 	base    record.QueueOffset
 	n       int
-	err     error // of the consume queue: what it hides from the group must not go unnoticed
+	lites   []*liteSub // that were looked at
+	err     error      // of the consume queue: what it hides from the group must not go unnoticed
 }
 
 // found is what a scan has found: sections of a lease, their items one after the other, and the messages.
@@ -52,10 +54,14 @@ func (f found) empty() found {
 // scanBuffer is how many queue entries are read at a time.
 const scanBuffer = 32
 
-func (s *scan) run(u *sub) {
+func (s *scan) run(u *sub, c *liteClient) {
 	s.ordered = s.g.InOrder()
 	for _, tag := range s.req.Filter.Tags {
 		s.want = append(s.want, brokerapi.HashTag([]byte(tag)))
+	}
+	if c != nil {
+		s.lite(c)
+		return
 	}
 	o := s.orderFor(u)
 	for i := 0; i < o.n && len(s.got) < s.limit() && s.left > 0; i++ {
@@ -85,7 +91,7 @@ func (s *scan) queue(q record.QueueID) {
 	w, k := s.w, pop.Key{Group: s.g.ID, Topic: s.t.def.ID, Queue: q}
 	started := w.views.pop.Started(k)
 	if !started {
-		if s.t.queues[q].visible == 0 || s.gathers() {
+		if s.t.queue(q).visible == 0 || s.gathers() {
 			return
 		}
 		w.views.pop.Start(k, w.startOf(s.t, s.g, q))
@@ -96,7 +102,7 @@ func (s *scan) queue(q record.QueueID) {
 	if s.ordered {
 		sec.Next = s.planOrdered(k)
 	} else {
-		s.items = w.views.pop.Plan(k, s.t.queues[q].visible, s.limit()-len(s.got), s.match, s.items)
+		s.items = w.views.pop.Plan(k, s.t.queue(q).visible, s.limit()-len(s.got), s.match, s.items)
 	}
 	items := s.items[before:]
 	if len(items) == 0 && sec.Next <= next {
@@ -121,7 +127,7 @@ func (s *scan) queue(q record.QueueID) {
 // planOrdered is Plan for an ordered group. What it passes over counts as entries that the filter let pass.
 func (s *scan) planOrdered(k pop.Key) record.QueueOffset {
 	before, from := len(s.items), s.w.views.pop.Stats(k).Next
-	items, next, err := s.w.views.pop.PlanOrdered(k, s.t.queues[k.Queue].visible, s.limit()-len(s.got), s.left, s.match, s.items)
+	items, next, err := s.w.views.pop.PlanOrdered(k, s.t.queue(k.Queue).visible, s.limit()-len(s.got), s.left, s.match, s.items)
 	if err != nil {
 		s.err = err
 	}
@@ -160,6 +166,7 @@ func (s *scan) match(off record.QueueOffset) pop.Verdict {
 		return pop.Skip
 	}
 	if len(s.got) > 0 && s.size+int64(e.Size) > s.bound() {
+		s.full = true
 		return pop.Stop
 	}
 	s.size += int64(e.Size)

@@ -51,6 +51,12 @@ func (o *sendOp) run(w *writer) {
 	}
 	o.reply.Results = make([]brokerapi.SendResult, len(o.req.Messages))
 	place := placer{w: w, t: t, chosen: -1}
+	if name := o.req.Messages[0].Lite; name != "" {
+		if place.chosen, err = w.liteQueue(t, name, o.bytes()); err != nil {
+			o.err = err
+			return
+		}
+	}
 	for i := range o.req.Messages {
 		in := &o.req.Messages[i]
 		q, off := record.QueueID(in.Queue), record.QueueOffset(-1)
@@ -58,8 +64,9 @@ func (o *sendOp) run(w *writer) {
 			w.e.counts.Delayed.Add(1)
 		} else {
 			q = place.queue(in)
-			off = t.queues[q].next
-			t.queues[q].next++
+			state := t.queue(q)
+			off = state.next
+			state.next++
 		}
 		flags := record.FlagMore
 		if i == len(o.req.Messages)-1 {
@@ -87,7 +94,7 @@ func (o *sendOp) hide(w *writer, t *topicState) {
 	rs := o.reply.Results
 	for i := range rs {
 		if q := rs[i].Queue; rs[i].Offset >= 0 && (i == len(rs)-1 || rs[i+1].Queue != q) {
-			w.topics.hide(t, record.QueueID(q), t.queues[q].next, o.end)
+			w.topics.hide(t, record.QueueID(q), t.queue(record.QueueID(q)).next, o.end)
 		}
 	}
 }
@@ -115,6 +122,9 @@ func (w *writer) sendable(req *brokerapi.SendRequest, bytes int) (*topicState, e
 	}
 	if !w.hasSpace(w.e.o.SpaceReserve, bytes) {
 		return nil, errNoSpace
+	}
+	if err := liteSend(req.Messages); err != nil {
+		return nil, err
 	}
 	limit := w.e.log.MaxBody()
 	for i := range req.Messages {

@@ -16,8 +16,9 @@ type session struct {
 	name string
 	ev   brokerapi.Events
 
-	gone   atomic.Bool // Close was called
-	closed bool        // the writer has seen it
+	gone   atomic.Bool          // Close was called
+	closed bool                 // the writer has seen it
+	ended  []brokerapi.LiteGone // lite subscriptions that ended; the writer's
 
 	producing []record.TopicID // topics that the proxy has producers of, sorted; the writer's
 	told      int64            // when it was told of checks and has not fetched them since, lease clock; 0: not
@@ -76,6 +77,7 @@ func (s *session) Alive(ctx context.Context, clients []string) error {
 			if n, known := w.views.pop.Client([]byte(c)); known {
 				w.live.heard(w, n)
 			}
+			w.lite.heard(w, c)
 		}
 	})
 }
@@ -84,6 +86,7 @@ func (s *session) EndSession(ctx context.Context, client string) error {
 	var failed error
 	err := s.call(ctx, func(w *writer) {
 		n, known := w.views.pop.Client([]byte(client))
+		w.lite.goodbye(w, client)
 		switch {
 		case !known:
 		case !w.hasSpace(0, sessionEndBytes):
@@ -116,6 +119,7 @@ func (s *session) Close() error {
 					w.ready.armed--
 				}
 			}
+			w.lite.leave(w, t, s)
 		}
 	}})
 	err := <-done

@@ -26,6 +26,7 @@ type topicState struct {
 	in     flow
 	bad    bool // a damaged consume queue was reported
 	subs   map[record.GroupID]*sub
+	lite   liteTopics
 }
 
 // flow counts messages and the bytes of their records since the start.
@@ -69,6 +70,7 @@ func (t *topics) define(d *topic.Definition) {
 	if s == nil {
 		s = &topicState{subs: map[record.GroupID]*sub{}}
 		t.byID[d.ID] = s
+		t.loadLite(s, d.ID)
 	}
 	s.def = d
 	s.sync = d.Flush == topic.FlushSync || d.Flush == topic.FlushDefault && !t.w.e.o.Async
@@ -88,6 +90,7 @@ func (t *topics) drop(id record.TopicID) {
 		for q := range s.queues {
 			t.w.pulls.wake(id, record.QueueID(q))
 		}
+		t.w.lite.dropTopic(t.w, s)
 		delete(t.byID, id)
 		t.disown(id, s)
 	}
@@ -108,11 +111,10 @@ func (t *topics) publish() {
 			keep = append(keep, h)
 			continue
 		}
-		q := &h.topic.queues[h.queue]
-		if h.off > q.visible {
+		if q := h.topic.queue(h.queue); q != nil && h.off > q.visible {
 			q.visible = h.off
-			t.w.ready.topic(h.topic)
 			t.w.pulls.wake(h.topic.def.ID, h.queue)
+			t.w.shown(h.topic, h.queue)
 		}
 	}
 	clear(t.hidden[len(keep):])

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/perigee-mq/perigee/broker/group"
+	"github.com/perigee-mq/perigee/broker/lite"
 	"github.com/perigee-mq/perigee/broker/offset"
 	"github.com/perigee-mq/perigee/broker/pop"
 	"github.com/perigee-mq/perigee/broker/redriven"
@@ -25,6 +26,7 @@ type views struct {
 	queues   *queue.Store
 	topics   *topic.Table
 	groups   *group.Table
+	lite     *lite.Table
 	pop      *pop.Table
 	txns     *txn.Table
 	newTxn   func() *txn.Table
@@ -47,9 +49,9 @@ func (v *views) init(o Options) {
 
 // reset empties all views, as before the first record.
 func (v *views) reset() {
-	v.topics, v.groups = topic.New(), group.New()
 	v.pop = pop.New(pop.Options{Dead: v.dead, Ordered: v.ordered, Groups: v.messageGroups})
 	v.timers = timer.New()
+	v.topics, v.groups, v.lite = topic.New(), group.New(), lite.New()
 	v.pulled = offset.New()
 	v.redriven = redriven.New()
 	v.txns = v.newTxn()
@@ -199,11 +201,16 @@ func (v *views) applyMsg(pos record.Pos, size uint32, at int64, m *record.Msg) e
 		return mqerr.New(mqerr.Corrupt, "the message at %d is of topic %d, which does not exist there", pos, m.Topic)
 	}
 	v.index.add(pos, at, m)
+	if lite.Is(m.Queue) {
+		if err := v.lite.Sent(m.Topic, m.Queue, at); err != nil {
+			return err
+		}
+	}
 	return v.queues.Append(queue.Key{Topic: m.Topic, Queue: m.Queue}, m.Offset,
 		queue.Entry{Pos: pos, Size: size, Time: at, TagHash: m.TagHash, GroupHash: m.GroupHash})
 }
 
-// applyMeta creates, changes or deletes a topic or group at a time.
+// applyMeta creates, changes or deletes a topic, a group or a lite topic at a time.
 func (v *views) applyMeta(pos record.Pos, at int64, m *record.Meta) error {
 	switch m.Kind {
 	case record.MetaTopic:
@@ -214,6 +221,7 @@ func (v *views) applyMeta(pos record.Pos, at int64, m *record.Meta) error {
 			v.timers.DropTopic(record.TopicID(m.ID))
 			v.pulled.DropTopic(record.TopicID(m.ID))
 			v.redriven.DropTopic(record.TopicID(m.ID))
+			v.lite.Drop(record.TopicID(m.ID))
 		}
 		return v.topics.Apply(m)
 	case record.MetaGroup:
@@ -222,6 +230,8 @@ func (v *views) applyMeta(pos record.Pos, at int64, m *record.Meta) error {
 			v.pulled.DropGroup(record.GroupID(m.ID))
 		}
 		return v.applyGroup(pos, at, m)
+	case record.MetaLite:
+		return v.applyLite(at, m)
 	}
 	return mqerr.New(mqerr.Unsupported, "META record at %d is of unknown kind %d: start the release of perigee that wrote it", pos, m.Kind)
 }
@@ -231,6 +241,7 @@ const (
 	sectionBase     = "base"
 	sectionTopics   = "topics"
 	sectionGroups   = "groups"
+	sectionLite     = "lite"
 	sectionPop      = "pop"
 	sectionTxns     = "transactions"
 	sectionTimers   = "timers"
@@ -257,6 +268,7 @@ func (v *views) encode() ([]checkpoint.Section, error) {
 		{Name: sectionBase, Data: encodeBase(v.epoch, v.stamp)},
 		{Name: sectionTopics, Data: topics},
 		{Name: sectionGroups, Data: groups},
+		{Name: sectionLite, Data: v.lite.Encode(nil)},
 		{Name: sectionPop, Data: v.pop.Encode(nil)},
 		{Name: sectionTxns, Data: v.txns.Encode(nil)},
 		{Name: sectionTimers, More: v.timers.Share()},
@@ -282,6 +294,7 @@ func (v *views) decode(c *checkpoint.Checkpoint) error {
 	}{
 		{sectionTopics, v.topics.Decode},
 		{sectionGroups, v.groups.Decode},
+		{sectionLite, v.lite.Decode},
 		{sectionPop, v.pop.Decode},
 		{sectionTxns, v.txns.Decode},
 		{sectionTimers, v.timers.Decode},

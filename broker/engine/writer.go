@@ -54,6 +54,7 @@ type writer struct {
 	judges  judges
 	ready   ready
 	live    sessions
+	lite    lites
 	saved   saved
 	closing *closeOp // set by the request to stop
 	closed  bool     // the last turn is over
@@ -94,6 +95,7 @@ func (e *Engine) begin(id Identity) error {
 	}
 	w.began = e.log.Written()
 	w.topics.load()
+	w.lite.load(w)
 	w.live.load(w)
 	w.saved.at = w.views.saved
 	return nil
@@ -171,6 +173,7 @@ func (w *writer) nextEvent() (int64, bool) {
 	earlier(w.nextDelivery())
 	earlier(w.live.next())
 	earlier(w.nextCheck())
+	earlier(w.lite.next(w))
 	earlier(w.nextSave())
 	return at, ok
 }
@@ -183,6 +186,7 @@ func (w *writer) turn() {
 	w.judges.here = judgeTurn
 	w.endSessions()
 	w.lookAtHalves()
+	w.endLites()
 	w.views.pop.Advance(w.lease, w.due)
 	w.pulls.expire()
 	w.deliverDue()

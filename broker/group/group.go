@@ -86,6 +86,13 @@ func (t *Table) All() []*Definition {
 // Logged is the newest LoggedMS of all groups, 0 without groups.
 func (t *Table) Logged() int64 { return t.logged }
 
+// Each calls fn for the groups in any order. fn must not change the table.
+func (t *Table) Each(fn func(*Definition)) {
+	for _, d := range t.byID {
+		fn(d)
+	}
+}
+
 // Len is the number of groups.
 func (t *Table) Len() int { return len(t.byID) }
 

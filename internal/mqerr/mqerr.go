@@ -37,13 +37,14 @@ const (
 	Corrupt                       // stored bytes fail their checksum
 	Unsupported                   // this version cannot do that
 	Denied                        // the principal may not do that
+	QuotaExceeded                 // a quota is used up: nothing was written, and only less use of it helps
 	numKinds
 )
 
 var kindNames = [numKinds]string{
 	"internal", "invalid", "topic not found", "group not found", "not found", "invalid receipt handle", "exists",
 	"not leader", "fenced", "draining", "not enough replicas", "disk full", "exhausted", "unavailable",
-	"unknown outcome", "timeout", "cancelled", "corrupt", "unsupported", "denied",
+	"unknown outcome", "timeout", "cancelled", "corrupt", "unsupported", "denied", "quota exceeded",
 }
 
 // Kinds lists every kind, for tables and the tests that walk them.

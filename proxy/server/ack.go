@@ -69,6 +69,9 @@ func (a *ack) start() {
 	a.errs = make([]error, len(a.req.Entries))
 	for i := range a.req.Entries {
 		h, err := handleOf(routes, a.req.Entries[i].Handle, topic, group)
+		if err == nil {
+			err = checkLiteHandle(&h, a.req.Entries[i].LiteTopic)
+		}
 		if err != nil {
 			a.errs[i] = err
 			continue

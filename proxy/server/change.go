@@ -38,6 +38,9 @@ func (s *Server) ChangeInvisibleDuration(c call.Unary) {
 	}
 	routes := s.o.Routes.Load()
 	h, err := handleOf(routes, q.Handle, routes.Topic(q.Topic.Name), routes.Group(q.Group.Name))
+	if err == nil {
+		err = checkLiteHandle(&h, q.LiteTopic)
+	}
 	if err != nil {
 		answer(s.outcome(RPCChangeInvisibleDuration, err))
 		return

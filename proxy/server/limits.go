@@ -21,6 +21,8 @@ type Limits struct {
 	PollMin        time.Duration // default 5 s
 	PollMax        time.Duration // default 20 s
 	ReceiveBatch   int           // default 32
+	LiteQuota      int           // lite topics that one client subscribes to; default 2000
+	LiteTopicSize  int           // characters of the name of a lite topic; default 64, at most 255
 }
 
 func (l Limits) withDefaults() Limits {
@@ -41,6 +43,9 @@ func (l Limits) withDefaults() Limits {
 	def(&l.SystemBytes, 32<<10)
 	def(&l.GroupNameBytes, 63)
 	def(&l.ReceiveBatch, 32)
+	def(&l.LiteQuota, 2000)
+	def(&l.LiteTopicSize, 64)
+	l.LiteTopicSize = min(l.LiteTopicSize, 255)
 	defD(&l.DelayMax, 40*24*time.Hour)
 	defD(&l.RecoveryMax, time.Hour)
 	defD(&l.BrokerTimeout, 5*time.Second)

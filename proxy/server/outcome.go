@@ -29,6 +29,7 @@ const (
 	RPCGetOffset
 	RPCQueryOffset
 	RPCEndTransaction
+	RPCSyncLiteSubscription
 	numRPCs
 )
 
@@ -37,7 +38,7 @@ var rpcNames = [numRPCs]string{
 	"ForwardMessageToDeadLetterQueue", "RecallMessage",
 	"Heartbeat", "NotifyClientTermination", "Telemetry",
 	"PullMessage", "UpdateOffset", "GetOffset", "QueryOffset",
-	"EndTransaction",
+	"EndTransaction", "SyncLiteSubscription",
 }
 
 // String returns the call's name.
@@ -75,6 +76,7 @@ var outcomes = map[mqerr.Kind]answer{
 	mqerr.Cancelled:         {rmqv2.Code_PROXY_TIMEOUT, "", "the caller went away; nobody reads it"},
 	mqerr.Corrupt:           {rmqv2.Code_INTERNAL_SERVER_ERROR, "stored data is damaged: the broker's log tells more", "the damaged record is never returned"},
 	mqerr.Unsupported:       {rmqv2.Code_UNSUPPORTED, "", "this release cannot do that"},
+	mqerr.QuotaExceeded:     {rmqv2.Code_TOO_MANY_REQUESTS, "", "nothing was written; only less use helps"},
 	mqerr.Denied:            {rmqv2.Code_UNAUTHORIZED, "", "clients know UNAUTHORIZED for both, who and what"},
 }
 
@@ -100,6 +102,12 @@ var exceptions = map[outcomeKey]answer{
 	{mqerr.NotFound, RPCEndTransaction}:               noTransaction,
 	{mqerr.TopicNotFound, RPCEndTransaction}:          noTransaction,
 	{mqerr.Invalid, RPCEndTransaction}:                {rmqv2.Code_PRECONDITION_FAILED, "", "the transaction has another verdict already, which stands"},
+	{mqerr.QuotaExceeded, RPCSendMessage}: {
+		rmqv2.Code_LITE_TOPIC_QUOTA_EXCEEDED, "", "only a message of a lite topic meets it, and clients that send those know the code",
+	},
+	{mqerr.QuotaExceeded, RPCSyncLiteSubscription}: {
+		rmqv2.Code_LITE_SUBSCRIPTION_QUOTA_EXCEEDED, "", "clients with lite topics know the code",
+	},
 	{mqerr.DiskFull, RPCReceiveMessage}: {
 		rmqv2.Code_HA_NOT_AVAILABLE, "",
 		"Java, Node, C++ and C# poll again after 20 ms when told TOO_MANY_REQUESTS, after 1 s on an error",

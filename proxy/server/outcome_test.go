@@ -39,7 +39,7 @@ func TestEveryOutcomeHasAnAnswer(t *testing.T) {
 			switch {
 			case r.code == rmqv2.Code_OK || r.code == 0 || rmqv2.Code_name[int32(r.code)] == "":
 				t.Errorf("%v of %v is code %d", kind, rpc, r.code)
-			case slices.Contains(newCodes, r.code) && !slices.Contains(pullCalls, rpc):
+			case slices.Contains(newCodes, r.code) && !slices.Contains(pullCalls, rpc) && kind != mqerr.QuotaExceeded: // no lite topics in Rust 5.0.0
 				t.Errorf("%v of %v is %v, on which Rust 5.0.0 panics", kind, rpc, r.code)
 			case r.text == "":
 				t.Errorf("%v of %v has no text", kind, rpc)
@@ -98,8 +98,8 @@ it; no row is needed for that.
 
 - *text*: the error's own text is sent unless a fixed one stands here; then the log has the error.
 - No code is newer than Rust 5.0.0, which panics on a code that it does not know. The exceptions:
-  MESSAGE_BODY_EMPTY for a send without a body, outside this table, and the calls about pulls and offsets,
-  which no official client makes by itself.
+  MESSAGE_BODY_EMPTY for a send without a body, outside this table, the calls about pulls and offsets,
+  which no official client makes by itself, and what is said of lite topics, which that client does not have.
 - Telemetry has no Status for this: a code 4xxxx ends the stream with gRPC INVALID_ARGUMENT, any other
   with INTERNAL. A proxy that drains ends it normally.
 - A receive that fails is answered a little late, since some clients ask again at once.

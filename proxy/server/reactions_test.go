@@ -108,6 +108,11 @@ var reactions = func() []reaction {
 		"push polls again after 20 ms; simple throws", "an error at once, the caller polls again", "push polls again after 20 ms; simple returns an error",
 		"push polls again after 20 ms, sometimes 1 s; simple throws",
 	})
+	all = append(all, everyClient(RPCSendMessage, rmqv2.Code_LITE_TOPIC_QUOTA_EXCEEDED, "that sends to lite topics tries again as after any failure, then throws"),
+		everyClient(RPCSyncLiteSubscription, rmqv2.Code_LITE_SUBSCRIPTION_QUOTA_EXCEEDED, "with lite topics throws when a program subscribes (C# with an error of its own: it does not know the code)"))
+	for _, code := range allCodes() {
+		all = append(all, everyClient(RPCSyncLiteSubscription, code, "with lite topics throws when a program subscribes, and logs it in the repetition every 30 s, which goes on"))
+	}
 	for _, rpc := range []RPC{RPCHeartbeat, RPCNotifyClientTermination} {
 		for _, code := range allCodes() {
 			does := "logs it; its next heartbeat comes as usual (only OK ends the isolation of an endpoint)"

@@ -166,6 +166,7 @@ func (r *receive) aim() refusal {
 		r.want.Shards = append(r.want.Shards[:0], sh.ID)
 	}
 	r.want.Deadline = r.until
+	r.want.Own = r.group.LiteTopic != "" && r.group.LiteTopic == r.topic.Name
 	return refusal{}
 }
 

@@ -173,6 +173,9 @@ func (d *send) prepare(now time.Time) {
 		if len(m.Group) > 0 {
 			out.GroupHash = brokerapi.HashGroup(m.Group)
 		}
+		if typ == brokerapi.Lite {
+			out.Lite = string(m.LiteTopic)
+		}
 		d.out.Messages = append(d.out.Messages, out)
 	}
 }
@@ -203,18 +206,25 @@ func encodingOf(m *wire.SendMessage) int32 {
 	return int32(rmqv2.Encoding_IDENTITY)
 }
 
-// home sets the queues of messages with a message group and returns their shard, if there are any.
+// home sets the queues of messages with a message group and returns their shard, or that of messages of a
+// lite topic, if there are any.
 // A request is stored as one, so all of them must live in one shard.
 func (d *send) home() (shard brokerapi.ShardID, fixed bool, r refusal) {
 	for i := range d.out.Messages {
 		m := &d.out.Messages[i]
-		if m.GroupHash == 0 {
+		var at brokerapi.ShardID
+		queue := brokerapi.AnyQueue
+		switch {
+		case m.Lite != "":
+			at = liteHome(d.topic, []byte(m.Lite))
+		case m.GroupHash != 0:
+			at, queue = d.topic.HomeOf(m.GroupHash)
+		default:
 			continue
 		}
-		at, queue := d.topic.HomeOf(m.GroupHash)
 		if fixed && at != shard {
 			return 0, true, refuse(rmqv2.Code_BAD_REQUEST,
-				"the message groups of this request live on different broker groups: send them in requests of their own")
+				"the message groups or lite topics of this request live on different broker groups: send them in requests of their own")
 		}
 		shard, fixed, m.Queue = at, true, queue
 	}

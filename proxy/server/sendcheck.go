@@ -71,6 +71,11 @@ func (l *Limits) checkMessage(m *wire.SendMessage, now time.Time) refusal {
 	if r := l.checkTimes(m, now); r.given() {
 		return r
 	}
+	if len(m.LiteTopic) > 0 {
+		if r := l.checkLiteTopic(m.LiteTopic); r.given() {
+			return r
+		}
+	}
 	return l.checkMessageGroup(m.Group)
 }
 
@@ -173,14 +178,11 @@ func typeOf(m *wire.SendMessage) brokerapi.MessageType {
 	return brokerapi.Normal
 }
 
-// checkType says whether a message fits its topic, and whether this release stores its kind.
+// checkType says whether a message fits its topic.
 func checkType(t *route.Topic, typ brokerapi.MessageType) refusal {
 	if !derivedTopic([]byte(t.Name)) && !t.Type.Accepts(typ) {
 		return refuse(rmqv2.Code_MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
 			fmt.Sprintf("topic %s does not take messages of type %s", t.Name, rmqv2.MessageType(typ)))
-	}
-	if typ == brokerapi.Lite {
-		return refuse(rmqv2.Code_UNSUPPORTED, fmt.Sprintf("messages of type %s come with a later release of Perigee", rmqv2.MessageType(typ)))
 	}
 	return refusal{}
 }

@@ -185,9 +185,6 @@ func TestTypeOfMessageAndTopic(t *testing.T) {
 		for topic := range kinds {
 			want := rmqv2.Code_MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
 			if topic == kind {
-				want = rmqv2.Code_UNSUPPORTED
-			}
-			if topic == kind && kind != "lite" {
 				want = rmqv2.Code_OK
 			}
 			if r := newWorld(t, nil).send(t, join(change, to(topic))); r.GetStatus().GetCode() != want {

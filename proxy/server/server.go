@@ -52,6 +52,7 @@ type Server struct {
 	sends    sync.Pool // of *send
 	receives receives  // shared by ReceiveMessage calls
 	pulls    pulls     // PullMessage calls that wait
+	lites    liteSets  // what lite consumers subscribe to
 }
 
 // New returns a server.

@@ -23,12 +23,6 @@ const (
 	backoffFactor    = 2
 )
 
-// What consumers are told of lite topics, those of other kinds too.
-const (
-	liteQuota     = 2000 // subscriptions of one client
-	liteTopicSize = 64   // characters
-)
-
 // topicsKept bounds the topics that are remembered of one producer.
 const topicsKept = 1024
 
@@ -125,8 +119,8 @@ func (s *Server) completeSettings(settings *rmqv2.Settings, group *route.Group, 
 	sub.Fifo = new(group.Ordered)
 	sub.ReceiveBatchSize = new(int32(s.o.Limits.ReceiveBatch))
 	sub.LongPollingTimeout = durationpb.New(s.o.Limits.PollMax)
-	sub.LiteSubscriptionQuota = proto.Int32(liteQuota)
-	sub.MaxLiteTopicSize = proto.Int32(liteTopicSize)
+	sub.LiteSubscriptionQuota = proto.Int32(int32(s.o.Limits.LiteQuota)) // to consumers of other kinds, too
+	sub.MaxLiteTopicSize = proto.Int32(int32(s.o.Limits.LiteTopicSize))
 	settings.BackoffPolicy = groupBackoff(group, node)
 }
 

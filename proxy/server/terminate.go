@@ -36,6 +36,7 @@ func (s *Server) NotifyClientTermination(c call.Unary) {
 		}
 	}
 	s.o.Clients.Drop(client)
+	s.lites.drop(client)
 	if producer {
 		c.Reply(okReply(0))
 		return

@@ -36,13 +36,8 @@ func (s *session) Find(ctx context.Context, req *brokerapi.FindRequest) (*broker
 	if err != nil || len(reply.Messages) == 0 {
 		return reply, err
 	}
-	err = s.call(ctx, func(w *writer) {
-		for i := range reply.Messages {
-			reply.Messages[i].State = w.stateOf(&reply.Messages[i])
-		}
-	})
-	if err != nil {
-		return nil, err // the writer may still be at it
+	if err := s.states(ctx, reply.Messages); err != nil {
+		return nil, err
 	}
 	return reply, nil
 }
@@ -84,6 +79,8 @@ func (f *finder) look(w *writer) error {
 	}
 	if q := int(f.req.Queue); q >= 0 && q < len(t.queues) {
 		f.seen = t.queues[q].visible
+	} else if _, end := w.views.queues.Bounds(f.key()); end > 0 {
+		f.seen = end // of a lite topic
 	} else if f.byPlace() {
 		return mqerr.New(mqerr.Invalid, "topic %s has %d queues here, there is no queue %d", t.def.Name, len(t.queues), q)
 	}
@@ -118,14 +115,20 @@ func (f *finder) unknown(format string, args ...any) {
 	}
 }
 
+func (f *finder) key() queue.Key {
+	return queue.Key{Topic: record.TopicID(f.req.Topic), Queue: record.QueueID(f.req.Queue)}
+}
+
 // place reads one message by its place.
 func (f *finder) place() error {
-	key := queue.Key{Topic: record.TopicID(f.req.Topic), Queue: record.QueueID(f.req.Queue)}
-	off := record.QueueOffset(f.req.Offset)
+	key, off := f.key(), record.QueueOffset(f.req.Offset)
 	if off >= f.seen {
 		return mqerr.New(mqerr.NotFound, "queue %d ends at offset %d, there is no %d yet", key.Queue, f.seen, off)
 	}
 	e, err := f.e.o.Store.Queues().At(key, off)
+	if err == nil && e.Pos >= f.end {
+		err = mqerr.New(mqerr.NotFound, "the message at offset %d of queue %d is not durable yet", off, key.Queue)
+	}
 	if err != nil {
 		return err
 	}
@@ -230,16 +233,11 @@ func (e *Engine) readMessage(pos record.Pos, body bool) (*brokerapi.Found, error
 		Type: brokerapi.MessageType(m.Type), StoreTime: r.Time, DeliverAt: m.DeliverAt, ID: string(m.ID), Size: len(m.Body),
 		User: bytes.Clone(m.User), Sys: bytes.Clone(m.Sys),
 	}
+	if m.Type == record.MsgTransaction {
+		out.DeliverAt = 0 // of a half message it is the time of its first check
+	}
 	if body {
 		out.Body = bytes.Clone(m.Body)
 	}
 	return out, nil
-}
-
-// stateOf says in a word how a message stands, as far as the views tell: its groups are the matter of a trace.
-func (w *writer) stateOf(m *brokerapi.Found) string {
-	if m.Offset >= 0 {
-		return "visible"
-	}
-	return ""
 }

@@ -19,7 +19,7 @@ func (s *session) Trace(ctx context.Context, req *brokerapi.TraceRequest) (*brok
 	if req.Max < 0 || req.Pos < 0 {
 		return nil, mqerr.New(mqerr.Invalid, "a trace of at most %d events from position %d", req.Max, req.Pos)
 	}
-	t := &tracing{e: s.e, req: req, max: min(req.Max, traceMax), names: map[record.ClientNum]string{}}
+	t := &tracing{e: s.e, req: req, max: min(req.Max, traceMax), names: map[record.ClientNum]string{}, topics: map[record.TopicID]string{}}
 	if t.max == 0 {
 		t.max = 1024
 	}
@@ -27,21 +27,24 @@ func (s *session) Trace(ctx context.Context, req *brokerapi.TraceRequest) (*brok
 	if err != nil || reply.Message.ID == "" {
 		return reply, err
 	}
-	if err := s.call(ctx, func(w *writer) { reply.Message.State = w.stateOf(&reply.Message) }); err != nil {
-		return nil, err // the writer may still be at it
+	one := []brokerapi.Found{reply.Message}
+	if err := s.states(ctx, one); err != nil {
+		return nil, err
 	}
+	reply.Message = one[0]
 	return reply, nil
 }
 
 // tracing is one call of Trace.
 type tracing struct {
-	e     *Engine
-	req   *brokerapi.TraceRequest
-	max   int
-	end   record.Pos                  // of the log when the call came
-	names map[record.ClientNum]string // of the clients that lived then
-	life  *trace.Tracer
-	out   brokerapi.TraceReply
+	e      *Engine
+	req    *brokerapi.TraceRequest
+	max    int
+	end    record.Pos                  // of the log when the call came
+	names  map[record.ClientNum]string // of the clients that lived then
+	topics map[record.TopicID]string
+	life   *trace.Tracer
+	out    brokerapi.TraceReply
 }
 
 func (t *tracing) look(w *writer) error {
@@ -52,6 +55,9 @@ func (t *tracing) look(w *writer) error {
 	if t.end = w.e.log.Written(); of.sync {
 		t.end = w.e.log.Durable()
 	}
+	for id, o := range w.topics.byID {
+		t.topics[id] = o.def.Name
+	}
 	w.views.pop.EachClient(func(n record.ClientNum, name string) { t.names[n] = name })
 	return nil
 }
@@ -60,6 +66,7 @@ func (t *tracing) run(ctx context.Context) (*brokerapi.TraceReply, error) {
 	if err := t.begin(); err != nil {
 		return nil, err
 	}
+	t.life.Name = func(id record.TopicID) string { return t.topics[id] }
 	var events []trace.Event
 	from := t.life.Next
 	err := t.e.log.Scan(from, func(r record.Record) error {

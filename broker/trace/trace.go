@@ -26,6 +26,7 @@ const (
 	Filtered   = "filtered" // the group's filter let it pass
 	Dead       = "dead"     // moved to the dead letters of the group
 	Reset      = "reset"    // the group was moved
+	Redriven   = "redriven" // a dead letter, stored again elsewhere
 	Ended      = "ended"    // the session of the client that holds it
 )
 
@@ -55,6 +56,8 @@ type Tracer struct {
 	Clients map[record.ClientNum]string `json:"clients,omitempty"`
 	// Held are the latest leases by group.
 	Held map[record.GroupID]Lease `json:"held,omitempty"`
+	// Name returns the name of a topic, "" if it is not known. nil knows none.
+	Name func(record.TopicID) string `json:"-"`
 
 	ck record.PopCk // memory
 }
@@ -158,7 +161,7 @@ func (t *Tracer) stored(out []Event, m *record.Msg, text string) []Event {
 			e.Text = place(m.Queue, m.Offset)
 		}
 	case m.Type == record.MsgTransaction:
-		e.Text = "half message"
+		e.Text, e.Until = "half message", m.DeliverAt // when its producer is asked for the first time
 	default:
 		e.Text, e.Until = "delayed", m.DeliverAt
 	}
@@ -214,16 +217,34 @@ func (t *Tracer) dead(out []Event, r *record.Record) ([]Event, error) {
 	if err != nil {
 		return out, err
 	}
+	old, now := t.at(d.Topic, d.Queue, d.Offset), t.at(d.Msg.Topic, d.Msg.Queue, d.Msg.Offset)
 	why := fmt.Sprintf("%s after %d attempts", reasons[d.Reason], d.Attempts)
-	if r.Pos == t.Pos {
-		return t.stored(out, &d.Msg, fmt.Sprintf("%s, dead letter of topic %d %s: %s", place(d.Msg.Queue, d.Msg.Offset), d.Topic, place(d.Queue, d.Offset), why)), nil
-	}
-	if t.here(d.Topic, d.Queue, d.Offset) {
+	switch {
+	case r.Pos == t.Pos && d.Group == 0:
+		return t.stored(out, &d.Msg, fmt.Sprintf("%s, redriven from %s", place(d.Msg.Queue, d.Msg.Offset), old)), nil
+	case r.Pos == t.Pos:
+		return t.stored(out, &d.Msg, fmt.Sprintf("%s, dead letter of %s: %s", place(d.Msg.Queue, d.Msg.Offset), old, why)), nil
+	case !t.here(d.Topic, d.Queue, d.Offset):
+	case d.Group == 0:
+		out = append(out, Event{What: Redriven, Text: "now " + now})
+	default:
 		held := t.Held[d.Group]
 		delete(t.Held, d.Group)
-		out = append(out, event(Dead, d.Group, held, fmt.Sprintf("%s, at %d", why, r.Pos)))
+		out = append(out, event(Dead, d.Group, held, fmt.Sprintf("%s, now %s", why, now)))
 	}
 	return out, nil
+}
+
+// at names a place in any topic.
+func (t *Tracer) at(id record.TopicID, q record.QueueID, off record.QueueOffset) string {
+	name := ""
+	if t.Name != nil {
+		name = t.Name(id)
+	}
+	if name == "" {
+		name = fmt.Sprintf("#%d", id)
+	}
+	return fmt.Sprintf("topic %s %s", name, place(q, off))
 }
 
 // here tells whether a place is the message's.

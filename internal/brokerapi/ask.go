@@ -223,7 +223,7 @@ type TraceRequest struct {
 type TraceEvent struct {
 	Pos     LogPos  `json:"pos"`
 	TimeMS  int64   `json:"time_ms"`
-	What    string  `json:"what"` // stored, delivered, leased, acked, changed, nacked, filtered, committed, rolled back, checked, recalled, dead, reset, ended
+	What    string  `json:"what"` // stored, delivered, leased, acked, changed, nacked, filtered, committed, rolled back, checked, recalled, dead, redriven, reset, ended
 	Group   GroupID `json:"group,omitempty"`
 	Client  string  `json:"client,omitempty"`
 	Attempt int32   `json:"attempt,omitempty"`

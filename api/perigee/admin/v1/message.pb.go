@@ -277,7 +277,7 @@ type StoredMessage struct {
 	DeliverMs int64 `protobuf:"varint,7,opt,name=deliver_ms,json=deliverMs,proto3" json:"deliver_ms,omitempty"`
 	// Message id.
 	Id string `protobuf:"bytes,8,opt,name=id,proto3" json:"id,omitempty"`
-	// How it stands, as far as it can be told in a word; may be empty.
+	// How it stands: visible, waiting, recalled, half, committed, rolled back, or past: it waits no more, see its trace.
 	State string `protobuf:"bytes,9,opt,name=state,proto3" json:"state,omitempty"`
 	// Tag, may be empty.
 	Tag string `protobuf:"bytes,10,opt,name=tag,proto3" json:"tag,omitempty"`
@@ -637,7 +637,7 @@ type MessageEvent struct {
 	Position int64 `protobuf:"varint,1,opt,name=position,proto3" json:"position,omitempty"`
 	// Time, ms since 1970.
 	TimeMs int64 `protobuf:"varint,2,opt,name=time_ms,json=timeMs,proto3" json:"time_ms,omitempty"`
-	// stored, delivered, leased, acked, changed, nacked, filtered, committed, rolled back, checked, recalled, dead, reset, ended.
+	// stored, delivered, leased, acked, changed, nacked, filtered, committed, rolled back, checked, recalled, dead, redriven, reset, ended.
 	What string `protobuf:"bytes,3,opt,name=what,proto3" json:"what,omitempty"`
 	// Name of the consumer group.
 	Group string `protobuf:"bytes,4,opt,name=group,proto3" json:"group,omitempty"`

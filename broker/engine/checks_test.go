@@ -223,6 +223,8 @@ func TestGivenUp(t *testing.T) {
 	b.sameAgain()
 	got := b.mustPop(topicParked, groupA)
 	require.Equal(t, []string{"a"}, bodies(got))
+	require.Equal(t, map[string]string{propertyReason: reasonNoAnswer}, pairs(t, got[0].User, userPropertiesField))
+	require.Equal(t, map[string]string{"sync": "id"}, pairs(t, got[0].Sys, deadLetterQueueField))
 	require.Equal(t, []error{nil}, b.ack(topicParked, groupA, got...))
 	require.Empty(t, b.mustPop(topicSync, groupA))
 	require.True(t, mqerr.Is(b.end("id", true), mqerr.Invalid), "it is decided")

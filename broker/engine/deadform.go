@@ -25,6 +25,9 @@ var reasonNames = map[record.DeadReason]string{
 	record.DeadByOperator:  "moved by operator",
 }
 
+// reasonNoAnswer is the value of propertyReason of a transaction that nobody has ended.
+const reasonNoAnswer = "transaction not ended"
+
 // withReason is the user properties of a dead letter as its readers see them. What was moved back by an
 // operator is the old message: it has its own properties only.
 func withReason(d *record.Dead) []byte {
@@ -60,6 +63,14 @@ func appendProperty(dst []byte, key, value string) []byte {
 func appendPair(dst []byte, one, two string) []byte {
 	dst = protowire.AppendString(protowire.AppendTag(dst, 1, protowire.BytesType), one)
 	return protowire.AppendString(protowire.AppendTag(dst, 2, protowire.BytesType), two)
+}
+
+// withoutAnswer is a transaction that was given up as its readers see it: with the topic that it came from
+// and the reason.
+func withoutAnswer(m record.Msg, topic string) record.Msg {
+	m.User = appendProperty(append(make([]byte, 0, len(m.User)+64), m.User...), propertyReason, reasonNoAnswer)
+	m.Sys = withOrigin(m.Sys, topic, m.ID)
+	return m
 }
 
 // withOrigin is encoded SystemProperties that say where a dead letter came from.

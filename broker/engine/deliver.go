@@ -76,7 +76,7 @@ func (o *popOp) deliver(e *Engine) {
 			unread = append(unread, l.handle(e.writer.epoch))
 			continue
 		}
-		m, err := messageOf(&rec)
+		m, err := readable(o.orig, &rec)
 		if err != nil {
 			ref.Release()
 			e.damaged(l, err)

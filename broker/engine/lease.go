@@ -23,6 +23,7 @@ type popOp struct {
 	got  []leased
 	wait time.Duration // how long a message that cannot be read is left alone
 	runs int           // so far
+	orig string        // see readable
 }
 
 // leased is one message of a reply.
@@ -67,7 +68,7 @@ func (o *popOp) run(w *writer) {
 		return
 	}
 	w.e.counts.Pops.Add(1)
-	o.wait = max(g.LastBackoff(), unreadPause)
+	o.wait, o.orig = max(g.LastBackoff(), unreadPause), t.givenUp()
 	if isLite(t, g) {
 		if o.req.Filter.Kind == brokerapi.FilterSQL {
 			o.err = mqerr.New(mqerr.Unsupported, "consumer group %s reads lite topics: it takes tags, but no SQL filter", g.Name)

@@ -25,6 +25,7 @@ type pullOp struct {
 	at       record.QueueOffset // of the next entry to look at
 	min, max record.QueueOffset
 	got      []leased // may fit: their bytes are looked at when they are read
+	givenUp  string   // see readable
 
 	heapAt, seat int // in pulls while it is there
 }
@@ -49,6 +50,7 @@ func (o *pullOp) run(w *writer) {
 		o.err = err
 		return
 	}
+	o.givenUp = t.givenUp()
 	end := t.queues[o.req.Queue].visible
 	o.min, _ = w.views.queues.Bounds(o.key())
 	o.max, o.at = end, max(o.at, o.min)

@@ -54,7 +54,7 @@ func (o *pullOp) deliver(e *Engine) {
 			e.damaged(l, err)
 			continue
 		}
-		m, err := messageOf(&rec)
+		m, err := readable(o.givenUp, &rec)
 		if err != nil {
 			ref.Release()
 			e.damaged(l, err)

@@ -288,6 +288,15 @@ func (w *writer) endTxn(t *topicState, rec *record.TxnEnd) {
 	w.e.counts.RolledBack.Add(int64(len(rec.RolledBack)))
 }
 
+// givenUp is the topic whose transactions come to t when they are given up, "" if t is another kind of topic.
+func (t *topicState) givenUp() string {
+	name, ok := strings.CutPrefix(t.def.Name, txnPrefix)
+	if !ok {
+		return ""
+	}
+	return name
+}
+
 // dueOf is the delivery time of a message: that of a half message's record is its first check.
 func dueOf(m *record.Msg) int64 {
 	if m.Type == record.MsgTransaction {

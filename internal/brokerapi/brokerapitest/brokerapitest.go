@@ -29,6 +29,8 @@ type Harness struct {
 	SessionTimeout time.Duration
 	// GoodbyeDelay is how long session leases live after EndSession, at most 2 s.
 	GoodbyeDelay time.Duration
+	// Transactions says that the broker has EndTxn, Checks and Producers.
+	Transactions bool
 	// Pulls says that the broker has Pull, SetOffsets, Offset and Reset.
 	Pulls bool
 }
@@ -76,6 +78,9 @@ var tests = []struct {
 	{"Cancelled", cancelled},
 	{"Close", closing},
 	{"Concurrent", concurrent},
+	{"Transactions", ifTransactions(transactions)},
+	{"CommittedArms", ifTransactions(committedArms)},
+	{"TransactionChecks", ifTransactions(transactionChecks)},
 	{"Pull", ifPulls(pulls)},
 	{"PullWaits", ifPulls(pullWaits)},
 	{"PullRefusals", ifPulls(pullRefusals)},

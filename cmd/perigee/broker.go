@@ -100,5 +100,6 @@ func (s storeSettings) engine() engine.Options {
 		Txn: s.options(),
 	}
 	s.apply(&o)
+	o.PullsWaiting = s.PullsWaiting
 	return o
 }

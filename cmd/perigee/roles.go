@@ -27,6 +27,7 @@ import (
 type storeSettings struct {
 	querySettings      `koanf:",squash"`
 	txnSettings        `koanf:",squash"`
+	pullSettings       `koanf:",squash"`
 	SegmentBytes       cfg.Bytes     `koanf:"segment-bytes" help:"size of one file of the commit log"`
 	Flush              string        `koanf:"flush" help:"when a message counts as stored, for topics that do not say: sync (after fdatasync) or async (after the write)"`
 	FlushInterval      time.Duration `koanf:"flush-interval" help:"longest time that asynchronously flushed data waits for fdatasync"`
@@ -38,6 +39,7 @@ func defaultStore(segment cfg.Bytes) storeSettings {
 	return storeSettings{
 		querySettings: defaultQuery(),
 		txnSettings:   defaultTxn(),
+		pullSettings:  pullSettings{PullsWaiting: 16384},
 		SegmentBytes:  segment, Flush: "sync", FlushInterval: 500 * time.Millisecond, CheckpointInterval: 30 * time.Second, CheckpointBytes: 64 << 20,
 	}
 }
@@ -47,6 +49,9 @@ func (s storeSettings) check() error {
 		return usageError("--flush %q: use sync or async", s.Flush)
 	}
 	if err := s.txnSettings.check(); err != nil {
+		return err
+	}
+	if err := s.pullSettings.check(); err != nil {
 		return err
 	}
 	return s.querySettings.check()

@@ -71,6 +71,15 @@ func decoders() []decoder {
 			return all(equalQueue(&q.Queue, m.GetMessageQueue()), same("policy", q.Policy, int32(m.GetQueryOffsetPolicy())),
 				equalTime("time", q.Time, m.Timestamp != nil, m.GetTimestamp()))
 		}},
+		{"EndTransaction", func() proto.Message { return &rmqv2.EndTransactionRequest{} }, func(b []byte) (any, error) {
+			q := &EndTransactionRequest{}
+			return q, q.Decode(b)
+		}, func(o any, t proto.Message) error {
+			q, m := o.(*EndTransactionRequest), t.(*rmqv2.EndTransactionRequest)
+			return all(equalResource(&q.Topic, m.GetTopic()), same("message id", string(q.MessageID), m.GetMessageId()),
+				same("transaction id", string(q.TransactionID), m.GetTransactionId()), same("resolution", q.Resolution, int32(m.GetResolution())),
+				same("source", q.Source, int32(m.GetSource())))
+		}},
 		{"AckMessage", func() proto.Message { return &rmqv2.AckMessageRequest{} }, func(b []byte) (any, error) {
 			q := &AckMessageRequest{}
 			return q, q.Decode(b)

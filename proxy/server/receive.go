@@ -222,11 +222,10 @@ func (r *receive) answer(a longpoll.Answer) {
 	}
 }
 
-// meetsGroups says once that messages with a message group were handed out to a group without order:
-// to an ordered one, since this release does not keep its promise yet, and to an unordered one where
-// groups are made on first use, since the program may have meant an ordered one.
+// meetsGroups says once that messages with a message group were handed out to an unordered group, where
+// groups are made on first use: the program may have meant an ordered one.
 func (r *receive) meetsGroups(messages []brokerapi.Delivery) {
-	if r.s.o.Creator == nil && !r.group.Ordered {
+	if r.s.o.Creator == nil || r.group.Ordered || r.group.LiteTopic != "" {
 		return
 	}
 	for i := range messages {
@@ -234,19 +233,10 @@ func (r *receive) meetsGroups(messages []brokerapi.Delivery) {
 			continue
 		}
 		if _, told := r.s.receives.mixed.LoadOrStore(r.group.ID, true); !told {
-			r.warnOfOrder()
+			r.s.o.Log.LogAttrs(context.Background(), slog.LevelWarn, "unordered group receives messages with a message group",
+				slog.String("group", r.group.Name), slog.String("topic", r.topic.Name),
+				slog.String("hint", fmt.Sprintf("for delivery in order: perigee group create %s --ordered, before its first use", r.group.Name)))
 		}
 		return
 	}
-}
-
-func (r *receive) warnOfOrder() {
-	attrs := []slog.Attr{slog.String("group", r.group.Name), slog.String("topic", r.topic.Name)}
-	if r.group.Ordered {
-		r.s.o.Log.LogAttrs(context.Background(), slog.LevelWarn,
-			"ordered group receives messages with a message group: this release does not hand them out one after the other, do not rely on order yet", attrs...)
-		return
-	}
-	attrs = append(attrs, slog.String("hint", fmt.Sprintf("for delivery in order: perigee group create %s --ordered, before its first use", r.group.Name)))
-	r.s.o.Log.LogAttrs(context.Background(), slog.LevelWarn, "unordered group receives messages with a message group", attrs...)
 }

@@ -526,21 +526,3 @@ func TestReceiveMakesWhatIsMissing(t *testing.T) {
 		require.Equal(t, rmqv2.Code_BAD_REQUEST, st.status())
 	})
 }
-
-// TestOrderedGroupIsWarnedOf: as long as order is not kept, whoever relies on it must hear so, once.
-func TestOrderedGroupIsWarnedOf(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var logged strings.Builder
-		s := newSite(func(o *Options) {
-			o.Log = slog.New(slog.NewTextHandler(&logged, nil))
-			o.Routes.Apply(route.Update{Groups: []route.Group{{ID: 77, Name: "in-order", Ordered: true}}})
-		})
-		s.brokers[1].store("x", "y")
-		s.brokers[1].messages[0].Type, s.brokers[1].messages[1].Type = brokerapi.FIFO, brokerapi.FIFO
-		for range 2 {
-			st := s.take(t, receiveRequest(func(r *rmqv2.ReceiveMessageRequest) { r.Group, r.BatchSize = res("in-order"), 1 }))
-			require.Len(t, st.messages(), 1)
-		}
-		require.Equal(t, 1, strings.Count(logged.String(), "do not rely on order yet"))
-	})
-}

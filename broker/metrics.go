@@ -42,6 +42,9 @@ func register(m metric.Meter, e *engine.Engine) error {
 	rollbacks := r.counter("rocketmq_rollback_messages", "transactions rolled back")
 	lites := r.gauge("perigee_lite_topics", "lite topics of all parents", "")
 	liteSubs := r.gauge("perigee_lite_subscriptions", "lite topics that clients subscribe to, each client for itself", "")
+	timers := r.gauge("perigee_delay_waiting_messages", "messages that wait for their time", "")
+	late := r.gauge("perigee_delay_lateness_max", "the longest that a message was delivered after its time, since the start", "milliseconds")
+	lateSum := r.counter("perigee_delay_lateness", "how long messages were delivered after their times, all together, in milliseconds")
 	events := r.counter("perigee_broker_events", "what the broker has done, by kind")
 	if r.err != nil {
 		return r.err
@@ -80,8 +83,11 @@ func register(m metric.Meter, e *engine.Engine) error {
 		if s.OldestHalfMS != 0 {
 			o.ObserveInt64(halfAge, max(0, s.NowMS-s.OldestHalfMS))
 		}
+		o.ObserveInt64(late, e.Counts().LateMaxMS.Load())
+		o.ObserveInt64(lateSum, e.Counts().LateMS.Load())
 		for _, t := range s.Topics {
 			a := metric.WithAttributes(attribute.String("topic", t.Topic))
+			o.ObserveInt64(timers, int64(t.Timers), a)
 			o.ObserveInt64(in, t.Messages, a)
 			o.ObserveInt64(inBytes, t.Bytes, a)
 		}
@@ -104,6 +110,7 @@ func register(m metric.Meter, e *engine.Engine) error {
 // counted names the engine's counters.
 func counted(c *engine.Counts) map[string]int64 {
 	return map[string]int64{
+		"delayed": c.Delayed.Load(), "delay_delivered": c.Delivered.Load(), "delay_delivered_late": c.DeliveredLate.Load(), "recalled": c.Recalled.Load(),
 		"sent": c.Sent.Load(), "leased": c.Leased.Load(), "redelivered": c.Redelivered.Load(), "acked": c.Acked.Load(), "changed": c.Changed.Load(),
 		"skipped": c.Skipped.Load(), "passed_over": c.Passed.Load(), "pops": c.Pops.Load(), "empty_pops": c.EmptyPops.Load(), "over_max_attempts": c.OverMax.Load(),
 		"dead_attempts_used_up": c.DeadAttempts.Load(), "dead_forwarded": c.DeadClient.Load(), "redriven": c.Redriven.Load(),

@@ -102,6 +102,9 @@ type Sizes struct {
 	Verdicts                int   // verdicts that are remembered
 	LiteTopics              int   // of all parents
 	LiteSubscriptions       int   // of all clients
+	Timers                  int   // messages that wait for their time
+	DueMS                   int64 // when the first of them is due, 0 if there is none
+	Recalls                 int   // recalled messages that are remembered
 	InFlight                int64 // messages of all groups that were handed out and are not done
 	Epoch                   record.Epoch
 	Written, Durable        record.Pos
@@ -123,6 +126,10 @@ func (o *sizesOp) run(w *writer) {
 		Topics: w.views.topics.Len(), Groups: w.views.groups.Len(), Clients: len(w.live.last),
 		LiteTopics: w.views.lite.Len(), LiteSubscriptions: w.lite.subscriptions, InFlight: w.views.pop.Len(),
 		Epoch: w.epoch, Written: w.e.log.Written(), Durable: w.e.log.Durable(), Checkpoint: w.saved.at,
+	}
+	o.out.Timers, o.out.Recalls = w.views.timers.Len(), w.views.timers.Recalled()
+	if _, due, ok := w.views.timers.Next(); ok {
+		o.out.DueMS = due
 	}
 	o.out.Halves, o.out.Verdicts, o.out.NowMS = w.views.txns.Len(), w.views.txns.Verdicts(), w.stamp
 	if h, ok := w.views.txns.Oldest(); ok {

@@ -17,6 +17,7 @@ type Snapshot struct {
 type TopicFigures struct {
 	Topic           string
 	Messages, Bytes int64 // stored since the start
+	Timers          int   // messages that wait for their time
 }
 
 // GroupFigures are the figures of a group on a topic that it has read.
@@ -37,7 +38,7 @@ func (e *Engine) Snapshot(ctx context.Context) (*Snapshot, error) {
 		out.Sizes = s.out
 		for _, d := range w.views.topics.All() {
 			t := w.topics.byID[d.ID]
-			out.Topics = append(out.Topics, TopicFigures{Topic: d.Name, Messages: t.in.messages, Bytes: t.in.bytes})
+			out.Topics = append(out.Topics, TopicFigures{Topic: d.Name, Messages: t.in.messages, Bytes: t.in.bytes, Timers: w.views.timers.Waiting(d.ID)})
 			for id, u := range t.subs {
 				if g := w.views.groups.Get(id); g != nil {
 					out.Groups = append(out.Groups, w.figures(t, u, g.Name))

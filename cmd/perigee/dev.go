@@ -117,6 +117,10 @@ type devParts struct {
 const pipeBytes = 256 << 10
 
 func (s *devSettings) wire(dir string, ln net.Listener, log *slog.Logger) (*devParts, error) {
+	limits, err := s.limits()
+	if err != nil {
+		return nil, err
+	}
 	pipe := bufconn.Listen(pipeBytes)
 	conn, err := grpc.NewClient("passthrough:///controller", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return pipe.DialContext(ctx) }))
@@ -137,7 +141,7 @@ func (s *devSettings) wire(dir string, ln net.Listener, log *slog.Logger) (*devP
 		SegmentBytes: int64(s.SegmentBytes), Engine: s.engine(), Metrics: d.metrics.Meter("perigee/broker"), Release: version, Log: log.With("tier", "broker"),
 	})
 	d.proxy, err = proxy.New(proxy.Options{
-		Listener: ln, Controller: conn, Local: d.broker, Advertise: s.advertised(ln), AutoCreate: s.AutoCreate, CertFile: s.TLSCert, KeyFile: s.TLSKey,
+		Listener: ln, Controller: conn, Local: d.broker, Advertise: s.advertised(ln), AutoCreate: s.AutoCreate, CertFile: s.TLSCert, KeyFile: s.TLSKey, Limits: limits,
 		Metrics: d.metrics.Meter("perigee/proxy"), Release: version, Log: log.With("tier", "proxy"),
 	})
 	return d, err

@@ -30,6 +30,10 @@ func (s *proxySettings) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	limits, err := s.limits()
+	if err != nil {
+		return err
+	}
 	conn, err := dialController(s.Controller)
 	if err != nil {
 		return err
@@ -49,7 +53,7 @@ func (s *proxySettings) run(c *cobra.Command) error {
 		return err
 	}
 	p, err := proxy.New(proxy.Options{
-		Listener: ln, Controller: conn, Advertise: s.advertised(ln), AutoCreate: s.AutoCreate, CertFile: s.TLSCert, KeyFile: s.TLSKey,
+		Listener: ln, Controller: conn, Advertise: s.advertised(ln), AutoCreate: s.AutoCreate, CertFile: s.TLSCert, KeyFile: s.TLSKey, Limits: limits,
 		Metrics: metrics.Meter("perigee/proxy"), Release: version, Log: log,
 	})
 	if err != nil {

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/resolver/manual"
 
 	"github.com/perigee-mq/perigee/internal/cfg"
+	"github.com/perigee-mq/perigee/proxy/server"
 )
 
 // storeSettings are the settings of processes with a broker in them.
@@ -59,16 +60,25 @@ func (s storeSettings) check() error {
 
 // edgeSettings are the settings of processes with a proxy in them.
 type edgeSettings struct {
-	GRPCAddr   string `koanf:"grpc-addr" help:"address for clients: gRPC, TLS and plain text"`
-	HTTPAddr   string `koanf:"http-addr" help:"address for /metrics, /healthz and /readyz"`
-	Advertise  string `koanf:"advertise" help:"address that routes name when a client named none, host:port; default: --grpc-addr"`
-	AutoCreate bool   `koanf:"auto-create" help:"create topics and groups that clients name"`
-	TLSCert    string `koanf:"tls-cert" help:"PEM file with the certificate chain; default: a self-signed one"`
-	TLSKey     string `koanf:"tls-key" help:"PEM file with the key of --tls-cert"`
+	GRPCAddr   string        `koanf:"grpc-addr" help:"address for clients: gRPC, TLS and plain text"`
+	HTTPAddr   string        `koanf:"http-addr" help:"address for /metrics, /healthz and /readyz"`
+	Advertise  string        `koanf:"advertise" help:"address that routes name when a client named none, host:port; default: --grpc-addr"`
+	AutoCreate bool          `koanf:"auto-create" help:"create topics and groups that clients name"`
+	TLSCert    string        `koanf:"tls-cert" help:"PEM file with the certificate chain; default: a self-signed one"`
+	TLSKey     string        `koanf:"tls-key" help:"PEM file with the key of --tls-cert"`
+	MaxDelay   time.Duration `koanf:"max-delay" help:"the furthest delivery time of a message from now; more is refused"`
 }
 
 func defaultEdge() edgeSettings {
-	return edgeSettings{GRPCAddr: "127.0.0.1:8081", HTTPAddr: "127.0.0.1:8082"}
+	return edgeSettings{GRPCAddr: "127.0.0.1:8081", HTTPAddr: "127.0.0.1:8082", MaxDelay: 40 * 24 * time.Hour}
+}
+
+// limits are those of the requests of clients.
+func (s edgeSettings) limits() (server.Limits, error) {
+	if s.MaxDelay <= 0 {
+		return server.Limits{}, usageError("--max-delay %v: use a time above 0", s.MaxDelay)
+	}
+	return server.Limits{DelayMax: s.MaxDelay}, nil
 }
 
 func (s edgeSettings) advertised(ln net.Listener) string {

@@ -23,6 +23,7 @@ import (
 type sendSettings struct {
 	clientSettings `koanf:",squash"`
 	outputSettings `koanf:",squash"`
+	delaySettings  `koanf:",squash"`
 	Tag            string    `koanf:"tag" help:"tag of the messages"`
 	Key            cfg.Texts `koanf:"key" help:"key of the messages, may be given several times"`
 	Group          string    `koanf:"group" help:"message group of the messages: they stay in order"`
@@ -38,7 +39,7 @@ func newSend() *cobra.Command {
 		Use: "send TOPIC [BODY|-]", Short: "Send messages",
 		Long: "Sends a message, or the same one --count times. Without BODY, or with -, the body is read from standard input, as it is.\n" +
 			"With -o json each line of the output is one message.",
-		Example: "  perigee send orders 'hello' --tag new --key order-1\n  perigee send orders - < order.json",
+		Example: "  perigee send orders 'hello' --tag new --key order-1\n  perigee send orders - < order.json\n  perigee send reminders 'call back' --delay 1h",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) < 1 || len(args) > 2 {
 				return usageError("%s takes a topic and a body, got %q\nusage: %s", c.CommandPath(), args, c.UseLine())
@@ -67,6 +68,9 @@ func (s *sendSettings) check() error {
 		return usageError("--priority %d: use 0 or more, or -1 for none", s.Priority)
 	case s.Rate < 0:
 		return usageError("--rate %d: use messages per second, or 0 for as fast as possible", s.Rate)
+	}
+	if err := s.delaySettings.check(); err != nil {
+		return err
 	}
 	return s.outputSettings.check()
 }
@@ -118,7 +122,16 @@ func (s *sendSettings) run(ctx context.Context, w io.Writer, topic string, body 
 // tell prints what became of one message.
 func (s *sendSettings) tell(w io.Writer, topic string, entry *rmqv2.SendResultEntry) error {
 	if s.Output == "json" {
-		return json.NewEncoder(w).Encode(map[string]any{"message_id": entry.GetMessageId(), "topic": topic, "offset": entry.GetOffset()})
+		line := map[string]any{"message_id": entry.GetMessageId(), "topic": topic, "offset": entry.GetOffset()}
+		if h := entry.GetRecallHandle(); h != "" {
+			delete(line, "offset") // it has none yet
+			line["recall_handle"] = h
+		}
+		return json.NewEncoder(w).Encode(line)
+	}
+	if h := entry.GetRecallHandle(); h != "" {
+		_, err := fmt.Fprintf(w, "sent %s to %s, to be delivered later, recall handle %s\n", entry.GetMessageId(), topic, h)
+		return err
 	}
 	_, err := fmt.Fprintf(w, "sent %s to %s, offset %d\n", entry.GetMessageId(), topic, entry.GetOffset())
 	return err
@@ -136,6 +149,9 @@ func (s *sendSettings) message(cl *client, topic string, body []byte, props map[
 	}
 	if s.Priority >= 0 {
 		sys.Priority, sys.MessageType = proto.Int32(int32(s.Priority)), rmqv2.MessageType_PRIORITY
+	}
+	if at := s.due(time.Now()); at != nil {
+		sys.DeliveryTimestamp, sys.MessageType = at, rmqv2.MessageType_DELAY
 	}
 	return &rmqv2.Message{Topic: &rmqv2.Resource{Name: topic}, UserProperties: props, SystemProperties: sys, Body: body}
 }

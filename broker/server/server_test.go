@@ -53,7 +53,7 @@ func newEngine(t *testing.T) brokerapitest.Harness {
 	}))
 	return brokerapitest.Harness{
 		Connector: e, Topic: 1, OtherTopic: 2, Queues: 4, Group: 7, OtherGroup: 8, Epoch: 3,
-		SessionTimeout: time.Second, GoodbyeDelay: 200 * time.Millisecond, Pulls: true, Transactions: true,
+		SessionTimeout: time.Second, GoodbyeDelay: 200 * time.Millisecond, Pulls: true, Delays: true, Transactions: true,
 	}
 }
 

@@ -33,6 +33,8 @@ type Harness struct {
 	Transactions bool
 	// Pulls says that the broker has Pull, SetOffsets, Offset and Reset.
 	Pulls bool
+	// Delays says that the broker has delayed messages and Recall.
+	Delays bool
 }
 
 // Run tests an implementation. fresh is called once for each test and ends with t.
@@ -81,6 +83,9 @@ var tests = []struct {
 	{"Transactions", ifTransactions(transactions)},
 	{"CommittedArms", ifTransactions(committedArms)},
 	{"TransactionChecks", ifTransactions(transactionChecks)},
+	{"Delay", ifDelays(delays)},
+	{"DelayWakes", ifDelays(delayWakes)},
+	{"Recall", ifDelays(recalls)},
 	{"Pull", ifPulls(pulls)},
 	{"PullWaits", ifPulls(pullWaits)},
 	{"PullRefusals", ifPulls(pullRefusals)},

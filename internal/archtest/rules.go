@@ -44,6 +44,10 @@ var arrows = []arrow{
 		why: "the in-flight table is a pure function of records and given times",
 	},
 	{
+		from: "broker/trace", to: []string{"store/record", "internal/mqerr"}, solo: true,
+		why: "the life of a message is a pure function of records",
+	},
+	{
 		from: "broker/lite", to: []string{"store/record", "internal/mqerr"}, solo: true,
 		why: "the table of lite topics is a pure function of records",
 	},
@@ -164,6 +168,7 @@ var pure = map[string]string{
 	"broker/pop":       "replaying the log must give the same in-flight table",
 	"broker/lite":      "replaying the log must give the same lite topics",
 	"broker/txn":       "replaying the log must give the same transaction table",
+	"broker/trace":     "the same part of the log must tell the same, whoever reads it",
 	"broker/timer":     "replaying the log must give the same timers",
 	"controller/state": "every controller must compute the same state",
 	"store/record":     "a record is bytes and nothing else",

@@ -17,6 +17,7 @@ package index
 import (
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -117,7 +118,7 @@ func (s *Store) Add(pos record.Pos, at int64, hashes []uint64) {
 
 // sealLocked makes the buffer a run.
 func (s *Store) sealLocked() {
-	runs := append(s.runs[:len(s.runs):len(s.runs)], &run{span: s.open, state: pending, entries: s.buffer})
+	runs := append(slices.Clip(s.runs), &run{span: s.open, state: pending, entries: s.buffer})
 	if s.pending++; s.pending > s.o.Pending {
 		for i, r := range runs {
 			if r.state == pending {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
+	"slices"
 
 	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/store/record"
@@ -27,8 +28,7 @@ func (s *Store) Lookup(hash uint64, fromMS, toMS int64, fn func([]record.Pos) (m
 		}
 	}
 	var gaps []Gap
-	for i := len(runs) - 1; i >= 0; i-- {
-		r := runs[i]
+	for _, r := range slices.Backward(runs) {
 		if !within(&r.span) {
 			continue
 		}

@@ -99,7 +99,8 @@ func (s storeSettings) engine() engine.Options {
 		Async: s.Flush == "async", FlushInterval: s.FlushInterval, CheckpointInterval: s.CheckpointInterval, CheckpointBytes: int64(s.CheckpointBytes),
 		Txn: s.options(),
 	}
-	s.apply(&o)
+	s.querySettings.apply(&o)
+	s.liteSettings.apply(&o)
 	o.PullsWaiting = s.PullsWaiting
 	return o
 }

@@ -29,6 +29,7 @@ type storeSettings struct {
 	querySettings      `koanf:",squash"`
 	txnSettings        `koanf:",squash"`
 	pullSettings       `koanf:",squash"`
+	liteSettings       `koanf:",squash"`
 	SegmentBytes       cfg.Bytes     `koanf:"segment-bytes" help:"size of one file of the commit log"`
 	Flush              string        `koanf:"flush" help:"when a message counts as stored, for topics that do not say: sync (after fdatasync) or async (after the write)"`
 	FlushInterval      time.Duration `koanf:"flush-interval" help:"longest time that asynchronously flushed data waits for fdatasync"`
@@ -41,6 +42,7 @@ func defaultStore(segment cfg.Bytes) storeSettings {
 		querySettings: defaultQuery(),
 		txnSettings:   defaultTxn(),
 		pullSettings:  pullSettings{PullsWaiting: 16384},
+		liteSettings:  defaultLite(),
 		SegmentBytes:  segment, Flush: "sync", FlushInterval: 500 * time.Millisecond, CheckpointInterval: 30 * time.Second, CheckpointBytes: 64 << 20,
 	}
 }
@@ -55,22 +57,26 @@ func (s storeSettings) check() error {
 	if err := s.pullSettings.check(); err != nil {
 		return err
 	}
+	if err := s.liteSettings.check(); err != nil {
+		return err
+	}
 	return s.querySettings.check()
 }
 
 // edgeSettings are the settings of processes with a proxy in them.
 type edgeSettings struct {
-	GRPCAddr   string        `koanf:"grpc-addr" help:"address for clients: gRPC, TLS and plain text"`
-	HTTPAddr   string        `koanf:"http-addr" help:"address for /metrics, /healthz and /readyz"`
-	Advertise  string        `koanf:"advertise" help:"address that routes name when a client named none, host:port; default: --grpc-addr"`
-	AutoCreate bool          `koanf:"auto-create" help:"create topics and groups that clients name"`
-	TLSCert    string        `koanf:"tls-cert" help:"PEM file with the certificate chain; default: a self-signed one"`
-	TLSKey     string        `koanf:"tls-key" help:"PEM file with the key of --tls-cert"`
-	MaxDelay   time.Duration `koanf:"max-delay" help:"the furthest delivery time of a message from now; more is refused"`
+	liteEdgeSettings `koanf:",squash"`
+	GRPCAddr         string        `koanf:"grpc-addr" help:"address for clients: gRPC, TLS and plain text"`
+	HTTPAddr         string        `koanf:"http-addr" help:"address for /metrics, /healthz and /readyz"`
+	Advertise        string        `koanf:"advertise" help:"address that routes name when a client named none, host:port; default: --grpc-addr"`
+	AutoCreate       bool          `koanf:"auto-create" help:"create topics and groups that clients name"`
+	TLSCert          string        `koanf:"tls-cert" help:"PEM file with the certificate chain; default: a self-signed one"`
+	TLSKey           string        `koanf:"tls-key" help:"PEM file with the key of --tls-cert"`
+	MaxDelay         time.Duration `koanf:"max-delay" help:"the furthest delivery time of a message from now; more is refused"`
 }
 
 func defaultEdge() edgeSettings {
-	return edgeSettings{GRPCAddr: "127.0.0.1:8081", HTTPAddr: "127.0.0.1:8082", MaxDelay: 40 * 24 * time.Hour}
+	return edgeSettings{liteEdgeSettings: defaultLiteEdge(), GRPCAddr: "127.0.0.1:8081", HTTPAddr: "127.0.0.1:8082", MaxDelay: 40 * 24 * time.Hour}
 }
 
 // limits are those of the requests of clients.
@@ -78,7 +84,10 @@ func (s edgeSettings) limits() (server.Limits, error) {
 	if s.MaxDelay <= 0 {
 		return server.Limits{}, usageError("--max-delay %v: use a time above 0", s.MaxDelay)
 	}
-	return server.Limits{DelayMax: s.MaxDelay}, nil
+	if err := s.liteEdgeSettings.check(); err != nil {
+		return server.Limits{}, err
+	}
+	return server.Limits{DelayMax: s.MaxDelay, LiteQuota: s.LiteQuota, LiteTopicSize: s.LiteNameSize}, nil
 }
 
 func (s edgeSettings) advertised(ln net.Listener) string {

@@ -28,6 +28,7 @@ type sendSettings struct {
 	Key            cfg.Texts `koanf:"key" help:"key of the messages, may be given several times"`
 	Group          string    `koanf:"group" help:"message group of the messages: they stay in order"`
 	Priority       int       `koanf:"priority" help:"level of the messages on a PRIORITY topic, higher first; -1 for none"`
+	Lite           string    `koanf:"lite" help:"lite topic of the messages, on a LITE topic"`
 	Property       cfg.Texts `koanf:"property" help:"user property name=value, may be given several times"`
 	Count          int       `koanf:"count" help:"how many to send"`
 	Rate           int       `koanf:"rate" help:"messages per second, 0 for as fast as possible"`
@@ -146,6 +147,9 @@ func (s *sendSettings) message(cl *client, topic string, body []byte, props map[
 	}
 	if s.Group != "" {
 		sys.MessageGroup, sys.MessageType = &s.Group, rmqv2.MessageType_FIFO
+	}
+	if s.Lite != "" {
+		sys.LiteTopic, sys.MessageType = &s.Lite, rmqv2.MessageType_LITE
 	}
 	if s.Priority >= 0 {
 		sys.Priority, sys.MessageType = proto.Int32(int32(s.Priority)), rmqv2.MessageType_PRIORITY

@@ -36,9 +36,10 @@ func (v *views) messageGroups(k pop.Key, off record.QueueOffset, dst []uint64) (
 		dst[i] = entries[i].GroupHash
 	}
 	if n > 0 {
-		err = nil
+		return n, nil
 	}
-	return n, err
+	v.unread = v.unread || err != nil
+	return 0, err
 }
 
 // putLease logs and applies a lease, which may have no item. Acks of this turn come first if the group

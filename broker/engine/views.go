@@ -14,6 +14,7 @@ import (
 	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/store"
 	"github.com/perigee-mq/perigee/store/checkpoint"
+	"github.com/perigee-mq/perigee/store/commitlog"
 	"github.com/perigee-mq/perigee/store/queue"
 	"github.com/perigee-mq/perigee/store/record"
 )
@@ -37,6 +38,7 @@ type views struct {
 	epoch    record.Epoch
 	stamp    int64      // newest store time, ms
 	saved    record.Pos // what recovery began with: a checkpoint's position, or the log's first
+	unread   bool       // a message group could not be read from a consume queue
 }
 
 func (v *views) init(o Options) {
@@ -75,14 +77,16 @@ func (v *views) recover(o Options) error {
 	} else if err := v.store.Forget(); err != nil {
 		return err
 	}
-	v.saved = from
-	o.Log.Debug("recovery started", "from", int64(from))
-	n := int64(0)
-	r, err := v.store.Log().Recover(from, func(rec record.Record) error {
-		n++
-		v.index.settle()
-		return v.apply(rec)
-	})
+	r, n, err := v.replay(o, from)
+	if first := v.store.Log().First(); err != nil && v.unread && from > first {
+		o.Log.Warn("consume queue cannot be read, rebuilding the views from the log", "error", err.Error())
+		v.reset()
+		if err := v.store.Forget(); err != nil {
+			return err
+		}
+		from = first
+		r, n, err = v.replay(o, from)
+	}
 	if err != nil {
 		return err
 	}
@@ -90,6 +94,18 @@ func (v *views) recover(o Options) error {
 		f(from, r.End, n, time.Since(began))
 	}
 	return nil
+}
+
+// replay applies the log from a record on. It returns how many records that were.
+func (v *views) replay(o Options, from record.Pos) (r commitlog.Recovered, n int64, err error) {
+	v.saved, v.unread = from, false
+	o.Log.Debug("recovery started", "from", int64(from))
+	r, err = v.store.Log().Recover(from, func(rec record.Record) error {
+		n++
+		v.index.settle()
+		return v.apply(rec)
+	})
+	return r, n, err
 }
 
 // apply takes one record of the log, in order.

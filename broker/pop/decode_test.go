@@ -37,6 +37,20 @@ func sampleStates(tb testing.TB) [][]byte {
 	apply(t.ApplySessionEnd(&record.SessionEnd{Client: 2, Until: 77}))
 	apply(t.ApplySkip(&record.Skip{Topic: 2, Group: 1, Queue: 1, From: 72, To: 1 << 30}))
 	pop(record.PopCk{Client: 1, Session: true, AttemptID: []byte("w")}, 1, 1)
+
+	t.o.Groups, t.o.Ordered = modelGroups, func(record.GroupID) bool { return true }
+	apply(t.SetOrdered(1, true))
+	for _, n := range []int{5, 40} {
+		k := Key{Group: 1, Topic: 2, Queue: 3}
+		t.Start(k, 0)
+		items, next, err := t.PlanOrdered(k, 1<<20, n, 200, func(record.QueueOffset) Verdict { return Take }, nil)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		pos += 400
+		apply(t.ApplyLease(pos, &record.PopCk{Topic: 2, Group: 1, Until: 9, Ordered: true, Sections: []record.PopSection{{Queue: 3, Items: items, Next: next}}}))
+	}
+	apply(t.SetOrdered(1, false))
 	return states
 }
 

@@ -45,9 +45,13 @@ var fromOf = map[controllerv1.StartFrom]group.From{
 }
 
 func groupOf(g *controllerv1.Group) group.Definition {
+	delays := g.GetBackoffMs()
+	if x := g.GetExponential(); x != nil {
+		delays = []int64{x.GetInitialMs(), x.GetMaxMs()} // a broker needs to know only the longest one
+	}
 	return group.Definition{
 		ID: record.GroupID(g.GetId()), Name: g.GetName(), Ordered: g.GetOrdered(), MaxAttempts: max(1, int(g.GetMaxAttempts())),
-		From: fromOf[g.GetFrom()], FromMS: g.GetFromMs(), LiteTopic: g.GetLiteTopic(), BackoffMS: g.GetBackoffMs(),
+		From: fromOf[g.GetFrom()], FromMS: g.GetFromMs(), LiteTopic: g.GetLiteTopic(), BackoffMS: delays,
 		Version: g.GetVersion(), CreatedMS: g.GetCreatedMs(),
 	}
 }

@@ -35,6 +35,7 @@ type declaredGroup struct {
 	MaxAttempts *int32  `yaml:"maxAttempts"`
 	From        string  `yaml:"from"`
 	LiteTopic   *string `yaml:"liteTopic"`
+	Retry       string  `yaml:"retry"`
 }
 
 // readDeclared reads all YAML documents of a file.
@@ -144,6 +145,11 @@ func (t declaredTopic) request() (*controllerv1.PutTopicRequest, error) {
 
 func (g declaredGroup) request() (*controllerv1.PutGroupRequest, error) {
 	req := &controllerv1.PutGroupRequest{Name: g.Name, Ordered: g.Ordered, MaxAttempts: g.MaxAttempts, LiteTopic: g.LiteTopic, Mode: controllerv1.PutMode_PUT_MODE_UPSERT}
+	if g.Retry != "" {
+		if err := setRetry("retry", g.Retry, req); err != nil {
+			return nil, err
+		}
+	}
 	if g.From != "" {
 		var err error
 		if req.From, req.FromMs, err = startFrom(g.From); err != nil {

@@ -22,7 +22,8 @@ type groupSettings struct {
 	clientSettings `koanf:",squash"`
 	outputSettings `koanf:",squash"`
 	Ordered        bool   `koanf:"ordered" help:"hand out messages of one message group one after the other"`
-	MaxAttempts    int    `koanf:"max-attempts" help:"deliveries of a message before it counts as dead"`
+	MaxAttempts    int    `koanf:"max-attempts" help:"deliveries of a message; when the last one fails it goes to the dead letters"`
+	Retry          string `koanf:"retry" help:"delays before a failed message comes again: default, list:1s,5s,1m (the last one stays), or exponential:INITIAL,MAX,FACTOR as in exponential:1s,2h,2"`
 	From           string `koanf:"from" help:"where a new group begins: first, last, or a time (RFC 3339)"`
 	LiteTopic      string `koanf:"lite-topic" help:"parent topic of a lite group"`
 }
@@ -68,6 +69,11 @@ func (s *groupSettings) request(name string, mode controllerv1.PutMode, given fu
 	if given("max-attempts") {
 		n := int32(s.MaxAttempts)
 		req.MaxAttempts = &n
+	}
+	if given("retry") && s.Retry != "" {
+		if err := setRetry("--retry", s.Retry, req); err != nil {
+			return nil, err
+		}
 	}
 	if given("lite-topic") {
 		req.LiteTopic = &s.LiteTopic
@@ -116,6 +122,9 @@ func orderName(g *controllerv1.Group) string {
 
 func groupLine(g *controllerv1.Group) string {
 	line := fmt.Sprintf("%s, max attempts %d, from %s", orderName(g), g.GetMaxAttempts(), fromName(g))
+	if retry := retryName(g); retry != "default" {
+		line += ", retry " + retry
+	}
 	if g.GetLiteTopic() != "" {
 		line += ", lite topic " + g.GetLiteTopic()
 	}

@@ -58,6 +58,9 @@ func putGroupOf(r *controllerv1.PutGroupRequest) (state.PutGroup, error) {
 	c := state.PutGroup{
 		Name: r.GetName(), Ordered: r.Ordered, From: state.From(r.GetFrom()), FromMS: r.GetFromMs(), LiteTopic: r.LiteTopic, BackoffMS: r.GetBackoffMs(),
 	}
+	if x := r.GetExponential(); x != nil {
+		c.Exponential = &state.Growth{InitialMS: x.GetInitialMs(), MaxMS: x.GetMaxMs(), Multiplier: int(x.GetMultiplierMilli())}
+	}
 	if r.MaxAttempts != nil {
 		n := int(r.GetMaxAttempts())
 		c.MaxAttempts = &n

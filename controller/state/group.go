@@ -34,8 +34,9 @@ type Group struct {
 	From        From    `json:"from"`         // never FromUnset
 	FromMS      int64   `json:"from_ms,omitempty"`
 	LiteTopic   string  `json:"lite_topic,omitempty"`
-	BackoffMS   []int64 `json:"backoff_ms,omitempty"` // empty: the default list
-	Version     Version `json:"version"`              // of the last change
+	BackoffMS   []int64 `json:"backoff_ms,omitempty"` // empty: the default list, or Exponential
+	Exponential *Growth `json:"exponential,omitempty"`
+	Version     Version `json:"version"` // of the last change
 	Created     Version `json:"created"`
 	CreatedMS   int64   `json:"created_ms"` // ms since 1970
 }
@@ -49,6 +50,7 @@ type PutGroup struct {
 	FromMS      int64   `json:"from_ms,omitempty"`
 	LiteTopic   *string `json:"lite_topic,omitempty"`
 	BackoffMS   []int64 `json:"backoff_ms,omitempty"`
+	Exponential *Growth `json:"exponential,omitempty"`
 	Mode        Mode    `json:"mode,omitempty"`
 	NowMS       int64   `json:"now_ms"`
 }
@@ -77,6 +79,9 @@ func (c PutGroup) Validate() error {
 		return mqerr.New(mqerr.Invalid, "group %q: a start time belongs to the start from a time, and is not negative", c.Name)
 	case len(c.BackoffMS) > BackoffMax || slices.ContainsFunc(c.BackoffMS, bad):
 		return mqerr.New(mqerr.Invalid, "group %q: the retry delays must be at most %d, of 0 to %d ms", c.Name, BackoffMax, int64(BackoffMaxMS))
+	}
+	if c.Exponential != nil {
+		return c.Exponential.validate(c.Name, len(c.BackoffMS) > 0)
 	}
 	return nil
 }
@@ -139,13 +144,16 @@ func (c PutGroup) over(g Group) Group {
 		g.LiteTopic = *c.LiteTopic
 	}
 	if len(c.BackoffMS) > 0 {
-		g.BackoffMS = slices.Clone(c.BackoffMS)
+		g.BackoffMS, g.Exponential = slices.Clone(c.BackoffMS), nil
+	}
+	if c.Exponential != nil {
+		g.BackoffMS, g.Exponential = nil, new(*c.Exponential)
 	}
 	return g
 }
 
 func (g *Group) equal(o *Group) bool {
-	return g.Ordered == o.Ordered && g.MaxAttempts == o.MaxAttempts && g.LiteTopic == o.LiteTopic && slices.Equal(g.BackoffMS, o.BackoffMS)
+	return g.Ordered == o.Ordered && g.MaxAttempts == o.MaxAttempts && g.LiteTopic == o.LiteTopic && slices.Equal(g.BackoffMS, o.BackoffMS) && g.Exponential.equal(o.Exponential)
 }
 
 // DeleteGroup deletes a group. Its id is never used again.

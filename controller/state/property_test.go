@@ -72,6 +72,15 @@ func drawCommand(t *rapid.T, s *State) Command {
 		}
 	case 10:
 		n := num("attempts", 0, 20)
+		if rapid.Bool().Draw(t, "retry") {
+			c := PutGroup{Name: pick("group", "a", "b", "c"), Mode: Mode(num("mode", 0, 3))}
+			if rapid.Bool().Draw(t, "list") {
+				c.BackoffMS = []int64{int64(num("delay", -1, 9))}
+			} else {
+				c.Exponential = &Growth{InitialMS: int64(num("initial", 0, 9)), MaxMS: int64(num("max", 0, 9)), Multiplier: num("factor", 900, 1100)}
+			}
+			return c
+		}
 		return PutGroup{Name: pick("group", "a", "b", "c"), MaxAttempts: &n, From: From(num("from", 0, 3)), Mode: Mode(num("mode", 0, 3))}
 	case 11:
 		switch num("what", 0, 2) {
@@ -255,6 +264,7 @@ func FuzzDecodeCommand(f *testing.F) {
 		EnsureTopic{Name: "%DLQ%g", Shard: 1},
 		PutGroup{Name: "g", MaxAttempts: &n, BackoffMS: []int64{1}},
 		DeleteGroup{},
+		PutGroup{Name: "g", Exponential: &Growth{InitialMS: 1, MaxMS: 2, Multiplier: 1500}},
 		RotateKey{},
 		UseKey{ID: 1},
 	} {

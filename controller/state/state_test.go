@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -106,6 +107,15 @@ func commandOf(t *testing.T, d *datadriven.TestData) Command {
 			v := int(a.num("attempts"))
 			c.MaxAttempts = &v
 		}
+		if d.HasArg("list") {
+			for _, ms := range strings.Split(a.str("list"), "-") {
+				n, _ := strconv.ParseInt(ms, 10, 64)
+				c.BackoffMS = append(c.BackoffMS, n)
+			}
+		}
+		if d.HasArg("initial") {
+			c.Exponential = &Growth{InitialMS: a.num("initial"), MaxMS: a.num("max"), Multiplier: int(a.num("multiplier"))}
+		}
 		if d.HasArg("lite") {
 			v := a.str("lite")
 			c.LiteTopic = &v
@@ -161,7 +171,14 @@ func describe(r Result, events []Event) string {
 			fmt.Fprintf(&b, "topic %d deleted v%d\n", e.Topic.ID, e.Version)
 		case GroupPut:
 			g := e.Group
-			fmt.Fprintf(&b, "group %d v%d ordered=%v attempts=%d from=%d/%d lite=%q\n", g.ID, g.Version, g.Ordered, g.MaxAttempts, g.From, g.FromMS, g.LiteTopic)
+			fmt.Fprintf(&b, "group %d v%d ordered=%v attempts=%d from=%d/%d lite=%q", g.ID, g.Version, g.Ordered, g.MaxAttempts, g.From, g.FromMS, g.LiteTopic)
+			if len(g.BackoffMS) > 0 {
+				fmt.Fprintf(&b, " retry=%v", g.BackoffMS)
+			}
+			if g.Exponential != nil {
+				fmt.Fprintf(&b, " retry=%+v", *g.Exponential)
+			}
+			b.WriteByte('\n')
 		case GroupDeleted:
 			fmt.Fprintf(&b, "group %d deleted v%d\n", e.Group.ID, e.Version)
 		case ShardChanged:

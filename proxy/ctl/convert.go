@@ -63,6 +63,13 @@ func group(g *controllerv1.Group) route.Group {
 	for _, ms := range g.GetBackoffMs() {
 		out.Backoff = append(out.Backoff, time.Duration(ms)*time.Millisecond)
 	}
+	if x := g.GetExponential(); x.GetInitialMs() > 0 && x.GetMultiplierMilli() >= 1000 {
+		out.Growth = route.Growth{
+			Initial: time.Duration(x.GetInitialMs()) * time.Millisecond, Max: time.Duration(x.GetMaxMs()) * time.Millisecond,
+			Multiplier: float64(x.GetMultiplierMilli()) / 1000,
+		}
+		out.Backoff = out.Growth.Delays(g.GetMaxAttempts())
+	}
 	return out
 }
 

@@ -85,7 +85,31 @@ type Group struct {
 	Ordered     bool
 	MaxAttempts int32           // deliveries of a message, at least 1
 	Backoff     []time.Duration // before redelivery: entry n after delivery n, the last one from there on; never empty
+	Growth      Growth          // how Backoff grows, if it is an exponential policy, else zero
 	LiteTopic   string          // parent topic of a lite group, else empty
+}
+
+// Growth is an exponential retry policy: Initial * Multiplier^(n-1) after delivery n, at most Max.
+type Growth struct {
+	Initial, Max time.Duration
+	Multiplier   float64 // 1 or more
+}
+
+// delaysMax bounds the delays of an exponential policy that are told as a list.
+const delaysMax = 64
+
+// Delays lists the delays up to the first that is Max, or to the last that attempts deliveries need; not
+// more than 64.
+func (g Growth) Delays(attempts int32) []time.Duration {
+	var all []time.Duration
+	for d := float64(g.Initial); len(all) < delaysMax; d *= g.Multiplier {
+		one := time.Duration(min(d, float64(g.Max)))
+		all = append(all, one)
+		if one >= g.Max || len(all) >= int(attempts)-1 {
+			break
+		}
+	}
+	return all
 }
 
 // DefaultMaxAttempts is for groups that name none.

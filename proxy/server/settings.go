@@ -112,7 +112,7 @@ func (s *Server) completeSettings(settings *rmqv2.Settings, group *route.Group, 
 	if pub := settings.GetPublishing(); pub != nil {
 		pub.MaxBodySize = int32(s.o.Limits.BodyBytes)
 		pub.ValidateMessageType = true
-		settings.BackoffPolicy = exponential(sendAttempts, sendBackoffFirst, sendBackoffMax)
+		settings.BackoffPolicy = exponential(sendAttempts, sendBackoffFirst, sendBackoffMax, backoffFactor)
 		return
 	}
 	sub := settings.GetSubscription()
@@ -128,7 +128,10 @@ func (s *Server) completeSettings(settings *rmqv2.Settings, group *route.Group, 
 // consumers only lists, whole seconds at that.
 func groupBackoff(group *route.Group, node bool) *rmqv2.RetryPolicy {
 	if node {
-		return exponential(group.MaxAttempts, wholeSeconds(group.Backoff[0]), wholeSeconds(group.Backoff[len(group.Backoff)-1]))
+		if g := group.Growth; g.Multiplier > 0 {
+			return exponential(group.MaxAttempts, wholeSeconds(g.Initial), wholeSeconds(g.Max), float32(g.Multiplier))
+		}
+		return exponential(group.MaxAttempts, wholeSeconds(group.Backoff[0]), wholeSeconds(group.Backoff[len(group.Backoff)-1]), backoffFactor)
 	}
 	next := make([]*durationpb.Duration, len(group.Backoff))
 	for i, d := range group.Backoff {
@@ -140,11 +143,11 @@ func groupBackoff(group *route.Group, node bool) *rmqv2.RetryPolicy {
 	}
 }
 
-func exponential(attempts int32, first, most time.Duration) *rmqv2.RetryPolicy {
+func exponential(attempts int32, first, most time.Duration, factor float32) *rmqv2.RetryPolicy {
 	return &rmqv2.RetryPolicy{
 		MaxAttempts: attempts,
 		Strategy: &rmqv2.RetryPolicy_ExponentialBackoff{ExponentialBackoff: &rmqv2.ExponentialBackoff{
-			Initial: durationpb.New(first), Max: durationpb.New(most), Multiplier: backoffFactor,
+			Initial: durationpb.New(first), Max: durationpb.New(most), Multiplier: factor,
 		}},
 	}
 }

@@ -15,6 +15,7 @@ import (
 	rmqv2 "github.com/perigee-mq/perigee/api/apache/rocketmq/v2"
 	"github.com/perigee-mq/perigee/proxy/call"
 	"github.com/perigee-mq/perigee/proxy/clients"
+	"github.com/perigee-mq/perigee/proxy/route"
 )
 
 // fakeDuplex is a Telemetry call.
@@ -193,6 +194,18 @@ func TestNodeConsumersGetAnExponentialPolicy(t *testing.T) {
 			require.Equal(t, []int{2, 60}, seconds([]*durationpb.Duration{p.GetExponentialBackoff().GetInitial(), p.GetExponentialBackoff().GetMax()}))
 		}
 	}
+}
+
+// TestExponentialPolicy: Node gets it as it is, all others as a list.
+func TestExponentialPolicy(t *testing.T) {
+	group := &route.Group{MaxAttempts: 4, Growth: route.Growth{Initial: 1500 * time.Millisecond, Max: time.Minute, Multiplier: 3}}
+	group.Backoff = group.Growth.Delays(group.MaxAttempts)
+	node := groupBackoff(group, true).GetExponentialBackoff()
+	require.Equal(t, []int{2, 60}, seconds([]*durationpb.Duration{node.GetInitial(), node.GetMax()}))
+	require.Equal(t, float32(3), node.GetMultiplier())
+	other := groupBackoff(group, false)
+	require.Equal(t, []int{2, 5, 14}, seconds(other.GetCustomizedBackoff().GetNext()))
+	require.EqualValues(t, 4, other.GetMaxAttempts())
 }
 
 // TestRefusedSettingsEndTheStream, and those sent before stay in force.

@@ -564,7 +564,9 @@ type Group struct {
 	// Raft index of its creation.
 	CreatedVersion uint64 `protobuf:"varint,10,opt,name=created_version,json=createdVersion,proto3" json:"created_version,omitempty"`
 	// Time of its creation, ms since 1970.
-	CreatedMs     int64 `protobuf:"varint,11,opt,name=created_ms,json=createdMs,proto3" json:"created_ms,omitempty"`
+	CreatedMs int64 `protobuf:"varint,11,opt,name=created_ms,json=createdMs,proto3" json:"created_ms,omitempty"`
+	// Delays that grow; if set there is no list in backoff_ms.
+	Exponential   *Exponential `protobuf:"bytes,12,opt,name=exponential,proto3" json:"exponential,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -676,6 +678,78 @@ func (x *Group) GetCreatedMs() int64 {
 	return 0
 }
 
+func (x *Group) GetExponential() *Exponential {
+	if x != nil {
+		return x.Exponential
+	}
+	return nil
+}
+
+// Exponential is a retry policy whose delay grows with each delivery: initial * multiplier^(n-1) after
+// delivery n, at most max.
+type Exponential struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// After the first delivery, ms, at least 1.
+	InitialMs int64 `protobuf:"varint,1,opt,name=initial_ms,json=initialMs,proto3" json:"initial_ms,omitempty"`
+	// The longest delay, ms.
+	MaxMs int64 `protobuf:"varint,2,opt,name=max_ms,json=maxMs,proto3" json:"max_ms,omitempty"`
+	// Growth in thousandths, 1000 (none) to 100000.
+	MultiplierMilli int32 `protobuf:"varint,3,opt,name=multiplier_milli,json=multiplierMilli,proto3" json:"multiplier_milli,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *Exponential) Reset() {
+	*x = Exponential{}
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Exponential) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Exponential) ProtoMessage() {}
+
+func (x *Exponential) ProtoReflect() protoreflect.Message {
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Exponential.ProtoReflect.Descriptor instead.
+func (*Exponential) Descriptor() ([]byte, []int) {
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Exponential) GetInitialMs() int64 {
+	if x != nil {
+		return x.InitialMs
+	}
+	return 0
+}
+
+func (x *Exponential) GetMaxMs() int64 {
+	if x != nil {
+		return x.MaxMs
+	}
+	return 0
+}
+
+func (x *Exponential) GetMultiplierMilli() int32 {
+	if x != nil {
+		return x.MultiplierMilli
+	}
+	return 0
+}
+
 // Replica is one broker process of a shard.
 type Replica struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -693,7 +767,7 @@ type Replica struct {
 
 func (x *Replica) Reset() {
 	*x = Replica{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[5]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -705,7 +779,7 @@ func (x *Replica) String() string {
 func (*Replica) ProtoMessage() {}
 
 func (x *Replica) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[5]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -718,7 +792,7 @@ func (x *Replica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replica.ProtoReflect.Descriptor instead.
 func (*Replica) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{5}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Replica) GetId() uint32 {
@@ -778,7 +852,7 @@ type Shard struct {
 
 func (x *Shard) Reset() {
 	*x = Shard{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[6]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -790,7 +864,7 @@ func (x *Shard) String() string {
 func (*Shard) ProtoMessage() {}
 
 func (x *Shard) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[6]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -803,7 +877,7 @@ func (x *Shard) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Shard.ProtoReflect.Descriptor instead.
 func (*Shard) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{6}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Shard) GetId() uint32 {
@@ -882,7 +956,7 @@ type HandleKey struct {
 
 func (x *HandleKey) Reset() {
 	*x = HandleKey{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[7]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -894,7 +968,7 @@ func (x *HandleKey) String() string {
 func (*HandleKey) ProtoMessage() {}
 
 func (x *HandleKey) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[7]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -907,7 +981,7 @@ func (x *HandleKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HandleKey.ProtoReflect.Descriptor instead.
 func (*HandleKey) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{7}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *HandleKey) GetId() uint32 {
@@ -951,7 +1025,7 @@ type RegisterRequest struct {
 
 func (x *RegisterRequest) Reset() {
 	*x = RegisterRequest{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[8]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -963,7 +1037,7 @@ func (x *RegisterRequest) String() string {
 func (*RegisterRequest) ProtoMessage() {}
 
 func (x *RegisterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[8]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -976,7 +1050,7 @@ func (x *RegisterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterRequest.ProtoReflect.Descriptor instead.
 func (*RegisterRequest) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{8}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RegisterRequest) GetHello() *Hello {
@@ -1059,7 +1133,7 @@ type RegisterResponse struct {
 
 func (x *RegisterResponse) Reset() {
 	*x = RegisterResponse{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[9]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1071,7 +1145,7 @@ func (x *RegisterResponse) String() string {
 func (*RegisterResponse) ProtoMessage() {}
 
 func (x *RegisterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[9]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1084,7 +1158,7 @@ func (x *RegisterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterResponse.ProtoReflect.Descriptor instead.
 func (*RegisterResponse) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{9}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *RegisterResponse) GetHello() *Hello {
@@ -1139,7 +1213,7 @@ type BrokerHeartbeat struct {
 
 func (x *BrokerHeartbeat) Reset() {
 	*x = BrokerHeartbeat{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[10]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1151,7 +1225,7 @@ func (x *BrokerHeartbeat) String() string {
 func (*BrokerHeartbeat) ProtoMessage() {}
 
 func (x *BrokerHeartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[10]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1164,7 +1238,7 @@ func (x *BrokerHeartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BrokerHeartbeat.ProtoReflect.Descriptor instead.
 func (*BrokerHeartbeat) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{10}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *BrokerHeartbeat) GetShard() uint32 {
@@ -1239,7 +1313,7 @@ type Definitions struct {
 
 func (x *Definitions) Reset() {
 	*x = Definitions{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[11]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1251,7 +1325,7 @@ func (x *Definitions) String() string {
 func (*Definitions) ProtoMessage() {}
 
 func (x *Definitions) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[11]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1264,7 +1338,7 @@ func (x *Definitions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Definitions.ProtoReflect.Descriptor instead.
 func (*Definitions) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{11}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Definitions) GetVersion() uint64 {
@@ -1325,7 +1399,7 @@ type BrokerUpdate struct {
 
 func (x *BrokerUpdate) Reset() {
 	*x = BrokerUpdate{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[12]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1337,7 +1411,7 @@ func (x *BrokerUpdate) String() string {
 func (*BrokerUpdate) ProtoMessage() {}
 
 func (x *BrokerUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[12]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1350,7 +1424,7 @@ func (x *BrokerUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BrokerUpdate.ProtoReflect.Descriptor instead.
 func (*BrokerUpdate) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{12}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *BrokerUpdate) GetDefinitions() *Definitions {
@@ -1389,7 +1463,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[13]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1401,7 +1475,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[13]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1414,7 +1488,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{13}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *WatchRequest) GetHello() *Hello {
@@ -1457,7 +1531,7 @@ type WatchUpdate struct {
 
 func (x *WatchUpdate) Reset() {
 	*x = WatchUpdate{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[14]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1469,7 +1543,7 @@ func (x *WatchUpdate) String() string {
 func (*WatchUpdate) ProtoMessage() {}
 
 func (x *WatchUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[14]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1482,7 +1556,7 @@ func (x *WatchUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchUpdate.ProtoReflect.Descriptor instead.
 func (*WatchUpdate) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{14}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *WatchUpdate) GetHello() *Hello {
@@ -1537,7 +1611,7 @@ type PutTopicRequest struct {
 
 func (x *PutTopicRequest) Reset() {
 	*x = PutTopicRequest{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[15]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1549,7 +1623,7 @@ func (x *PutTopicRequest) String() string {
 func (*PutTopicRequest) ProtoMessage() {}
 
 func (x *PutTopicRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[15]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1562,7 +1636,7 @@ func (x *PutTopicRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutTopicRequest.ProtoReflect.Descriptor instead.
 func (*PutTopicRequest) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{15}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *PutTopicRequest) GetName() string {
@@ -1622,7 +1696,7 @@ type PutTopicResponse struct {
 
 func (x *PutTopicResponse) Reset() {
 	*x = PutTopicResponse{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[16]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1634,7 +1708,7 @@ func (x *PutTopicResponse) String() string {
 func (*PutTopicResponse) ProtoMessage() {}
 
 func (x *PutTopicResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[16]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1647,7 +1721,7 @@ func (x *PutTopicResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutTopicResponse.ProtoReflect.Descriptor instead.
 func (*PutTopicResponse) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{16}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *PutTopicResponse) GetTopic() *Topic {
@@ -1684,7 +1758,7 @@ type EnsureTopicRequest struct {
 
 func (x *EnsureTopicRequest) Reset() {
 	*x = EnsureTopicRequest{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[17]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1696,7 +1770,7 @@ func (x *EnsureTopicRequest) String() string {
 func (*EnsureTopicRequest) ProtoMessage() {}
 
 func (x *EnsureTopicRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[17]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1709,7 +1783,7 @@ func (x *EnsureTopicRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnsureTopicRequest.ProtoReflect.Descriptor instead.
 func (*EnsureTopicRequest) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{17}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *EnsureTopicRequest) GetName() string {
@@ -1737,7 +1811,7 @@ type EnsureTopicResponse struct {
 
 func (x *EnsureTopicResponse) Reset() {
 	*x = EnsureTopicResponse{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[18]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1749,7 +1823,7 @@ func (x *EnsureTopicResponse) String() string {
 func (*EnsureTopicResponse) ProtoMessage() {}
 
 func (x *EnsureTopicResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[18]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1762,7 +1836,7 @@ func (x *EnsureTopicResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnsureTopicResponse.ProtoReflect.Descriptor instead.
 func (*EnsureTopicResponse) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{18}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *EnsureTopicResponse) GetTopic() *Topic {
@@ -1791,15 +1865,17 @@ type PutGroupRequest struct {
 	Mode PutMode `protobuf:"varint,7,opt,name=mode,proto3,enum=perigee.controller.v1.PutMode" json:"mode,omitempty"`
 	// Who asks, for the audit log.
 	Principal string `protobuf:"bytes,8,opt,name=principal,proto3" json:"principal,omitempty"`
-	// Delays between the deliveries, ms, at most 64; as in Group.
-	BackoffMs     []int64 `protobuf:"varint,9,rep,packed,name=backoff_ms,json=backoffMs,proto3" json:"backoff_ms,omitempty"`
+	// Delays between the deliveries, ms, at most 64; as in Group. They replace an exponential policy.
+	BackoffMs []int64 `protobuf:"varint,9,rep,packed,name=backoff_ms,json=backoffMs,proto3" json:"backoff_ms,omitempty"`
+	// Delays that grow. They replace a list; both at once are refused.
+	Exponential   *Exponential `protobuf:"bytes,10,opt,name=exponential,proto3" json:"exponential,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PutGroupRequest) Reset() {
 	*x = PutGroupRequest{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[19]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1811,7 +1887,7 @@ func (x *PutGroupRequest) String() string {
 func (*PutGroupRequest) ProtoMessage() {}
 
 func (x *PutGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[19]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1824,7 +1900,7 @@ func (x *PutGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutGroupRequest.ProtoReflect.Descriptor instead.
 func (*PutGroupRequest) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{19}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *PutGroupRequest) GetName() string {
@@ -1890,6 +1966,13 @@ func (x *PutGroupRequest) GetBackoffMs() []int64 {
 	return nil
 }
 
+func (x *PutGroupRequest) GetExponential() *Exponential {
+	if x != nil {
+		return x.Exponential
+	}
+	return nil
+}
+
 // PutGroupResponse tells the group as it is now.
 type PutGroupResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1905,7 +1988,7 @@ type PutGroupResponse struct {
 
 func (x *PutGroupResponse) Reset() {
 	*x = PutGroupResponse{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[20]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1917,7 +2000,7 @@ func (x *PutGroupResponse) String() string {
 func (*PutGroupResponse) ProtoMessage() {}
 
 func (x *PutGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[20]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1930,7 +2013,7 @@ func (x *PutGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutGroupResponse.ProtoReflect.Descriptor instead.
 func (*PutGroupResponse) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{20}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *PutGroupResponse) GetGroup() *Group {
@@ -1967,7 +2050,7 @@ type DeleteTopicRequest struct {
 
 func (x *DeleteTopicRequest) Reset() {
 	*x = DeleteTopicRequest{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[21]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1979,7 +2062,7 @@ func (x *DeleteTopicRequest) String() string {
 func (*DeleteTopicRequest) ProtoMessage() {}
 
 func (x *DeleteTopicRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[21]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1992,7 +2075,7 @@ func (x *DeleteTopicRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTopicRequest.ProtoReflect.Descriptor instead.
 func (*DeleteTopicRequest) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{21}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *DeleteTopicRequest) GetName() string {
@@ -2018,7 +2101,7 @@ type DeleteTopicResponse struct {
 
 func (x *DeleteTopicResponse) Reset() {
 	*x = DeleteTopicResponse{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[22]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2030,7 +2113,7 @@ func (x *DeleteTopicResponse) String() string {
 func (*DeleteTopicResponse) ProtoMessage() {}
 
 func (x *DeleteTopicResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[22]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2043,7 +2126,7 @@ func (x *DeleteTopicResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTopicResponse.ProtoReflect.Descriptor instead.
 func (*DeleteTopicResponse) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{22}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{23}
 }
 
 // DeleteGroupRequest names a group to delete.
@@ -2059,7 +2142,7 @@ type DeleteGroupRequest struct {
 
 func (x *DeleteGroupRequest) Reset() {
 	*x = DeleteGroupRequest{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[23]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2071,7 +2154,7 @@ func (x *DeleteGroupRequest) String() string {
 func (*DeleteGroupRequest) ProtoMessage() {}
 
 func (x *DeleteGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[23]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2084,7 +2167,7 @@ func (x *DeleteGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteGroupRequest.ProtoReflect.Descriptor instead.
 func (*DeleteGroupRequest) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{23}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *DeleteGroupRequest) GetName() string {
@@ -2110,7 +2193,7 @@ type DeleteGroupResponse struct {
 
 func (x *DeleteGroupResponse) Reset() {
 	*x = DeleteGroupResponse{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[24]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2122,7 +2205,7 @@ func (x *DeleteGroupResponse) String() string {
 func (*DeleteGroupResponse) ProtoMessage() {}
 
 func (x *DeleteGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[24]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2135,7 +2218,7 @@ func (x *DeleteGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteGroupResponse.ProtoReflect.Descriptor instead.
 func (*DeleteGroupResponse) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{24}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{25}
 }
 
 // StatusRequest asks for the state of the cluster.
@@ -2147,7 +2230,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[25]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2159,7 +2242,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[25]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2172,7 +2255,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{25}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{26}
 }
 
 // StatusResponse is the state of the cluster as this node knows it.
@@ -2198,7 +2281,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[26]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2210,7 +2293,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[26]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2223,7 +2306,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{26}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *StatusResponse) GetClusterId() string {
@@ -2301,7 +2384,7 @@ const file_perigee_controller_v1_controller_proto_rawDesc = "" +
 	"\aversion\x18\x06 \x01(\x04R\aversion\x12'\n" +
 	"\x0fcreated_version\x18\a \x01(\x04R\x0ecreatedVersion\x12\x1d\n" +
 	"\n" +
-	"created_ms\x18\b \x01(\x03R\tcreatedMs\"\xd7\x02\n" +
+	"created_ms\x18\b \x01(\x03R\tcreatedMs\"\x9d\x03\n" +
 	"\x05Group\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
@@ -2317,7 +2400,13 @@ const file_perigee_controller_v1_controller_proto_rawDesc = "" +
 	"\x0fcreated_version\x18\n" +
 	" \x01(\x04R\x0ecreatedVersion\x12\x1d\n" +
 	"\n" +
-	"created_ms\x18\v \x01(\x03R\tcreatedMs\"i\n" +
+	"created_ms\x18\v \x01(\x03R\tcreatedMs\x12D\n" +
+	"\vexponential\x18\f \x01(\v2\".perigee.controller.v1.ExponentialR\vexponential\"n\n" +
+	"\vExponential\x12\x1d\n" +
+	"\n" +
+	"initial_ms\x18\x01 \x01(\x03R\tinitialMs\x12\x15\n" +
+	"\x06max_ms\x18\x02 \x01(\x03R\x05maxMs\x12)\n" +
+	"\x10multiplier_milli\x18\x03 \x01(\x05R\x0fmultiplierMilli\"i\n" +
 	"\aReplica\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x12\n" +
 	"\x04uuid\x18\x02 \x01(\fR\x04uuid\x12\x18\n" +
@@ -2399,7 +2488,7 @@ const file_perigee_controller_v1_controller_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05shard\x18\x02 \x01(\rR\x05shard\"I\n" +
 	"\x13EnsureTopicResponse\x122\n" +
-	"\x05topic\x18\x01 \x01(\v2\x1c.perigee.controller.v1.TopicR\x05topic\"\xfc\x02\n" +
+	"\x05topic\x18\x01 \x01(\v2\x1c.perigee.controller.v1.TopicR\x05topic\"\xc2\x03\n" +
 	"\x0fPutGroupRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1d\n" +
 	"\aordered\x18\x02 \x01(\bH\x00R\aordered\x88\x01\x01\x12&\n" +
@@ -2411,7 +2500,9 @@ const file_perigee_controller_v1_controller_proto_rawDesc = "" +
 	"\x04mode\x18\a \x01(\x0e2\x1e.perigee.controller.v1.PutModeR\x04mode\x12\x1c\n" +
 	"\tprincipal\x18\b \x01(\tR\tprincipal\x12\x1d\n" +
 	"\n" +
-	"backoff_ms\x18\t \x03(\x03R\tbackoffMsB\n" +
+	"backoff_ms\x18\t \x03(\x03R\tbackoffMs\x12D\n" +
+	"\vexponential\x18\n" +
+	" \x01(\v2\".perigee.controller.v1.ExponentialR\vexponentialB\n" +
 	"\n" +
 	"\b_orderedB\x0f\n" +
 	"\r_max_attemptsB\r\n" +
@@ -2486,7 +2577,7 @@ func file_perigee_controller_v1_controller_proto_rawDescGZIP() []byte {
 }
 
 var file_perigee_controller_v1_controller_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_perigee_controller_v1_controller_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_perigee_controller_v1_controller_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_perigee_controller_v1_controller_proto_goTypes = []any{
 	(TopicType)(0),              // 0: perigee.controller.v1.TopicType
 	(FlushPolicy)(0),            // 1: perigee.controller.v1.FlushPolicy
@@ -2497,80 +2588,83 @@ var file_perigee_controller_v1_controller_proto_goTypes = []any{
 	(*Placement)(nil),           // 6: perigee.controller.v1.Placement
 	(*Topic)(nil),               // 7: perigee.controller.v1.Topic
 	(*Group)(nil),               // 8: perigee.controller.v1.Group
-	(*Replica)(nil),             // 9: perigee.controller.v1.Replica
-	(*Shard)(nil),               // 10: perigee.controller.v1.Shard
-	(*HandleKey)(nil),           // 11: perigee.controller.v1.HandleKey
-	(*RegisterRequest)(nil),     // 12: perigee.controller.v1.RegisterRequest
-	(*RegisterResponse)(nil),    // 13: perigee.controller.v1.RegisterResponse
-	(*BrokerHeartbeat)(nil),     // 14: perigee.controller.v1.BrokerHeartbeat
-	(*Definitions)(nil),         // 15: perigee.controller.v1.Definitions
-	(*BrokerUpdate)(nil),        // 16: perigee.controller.v1.BrokerUpdate
-	(*WatchRequest)(nil),        // 17: perigee.controller.v1.WatchRequest
-	(*WatchUpdate)(nil),         // 18: perigee.controller.v1.WatchUpdate
-	(*PutTopicRequest)(nil),     // 19: perigee.controller.v1.PutTopicRequest
-	(*PutTopicResponse)(nil),    // 20: perigee.controller.v1.PutTopicResponse
-	(*EnsureTopicRequest)(nil),  // 21: perigee.controller.v1.EnsureTopicRequest
-	(*EnsureTopicResponse)(nil), // 22: perigee.controller.v1.EnsureTopicResponse
-	(*PutGroupRequest)(nil),     // 23: perigee.controller.v1.PutGroupRequest
-	(*PutGroupResponse)(nil),    // 24: perigee.controller.v1.PutGroupResponse
-	(*DeleteTopicRequest)(nil),  // 25: perigee.controller.v1.DeleteTopicRequest
-	(*DeleteTopicResponse)(nil), // 26: perigee.controller.v1.DeleteTopicResponse
-	(*DeleteGroupRequest)(nil),  // 27: perigee.controller.v1.DeleteGroupRequest
-	(*DeleteGroupResponse)(nil), // 28: perigee.controller.v1.DeleteGroupResponse
-	(*StatusRequest)(nil),       // 29: perigee.controller.v1.StatusRequest
-	(*StatusResponse)(nil),      // 30: perigee.controller.v1.StatusResponse
+	(*Exponential)(nil),         // 9: perigee.controller.v1.Exponential
+	(*Replica)(nil),             // 10: perigee.controller.v1.Replica
+	(*Shard)(nil),               // 11: perigee.controller.v1.Shard
+	(*HandleKey)(nil),           // 12: perigee.controller.v1.HandleKey
+	(*RegisterRequest)(nil),     // 13: perigee.controller.v1.RegisterRequest
+	(*RegisterResponse)(nil),    // 14: perigee.controller.v1.RegisterResponse
+	(*BrokerHeartbeat)(nil),     // 15: perigee.controller.v1.BrokerHeartbeat
+	(*Definitions)(nil),         // 16: perigee.controller.v1.Definitions
+	(*BrokerUpdate)(nil),        // 17: perigee.controller.v1.BrokerUpdate
+	(*WatchRequest)(nil),        // 18: perigee.controller.v1.WatchRequest
+	(*WatchUpdate)(nil),         // 19: perigee.controller.v1.WatchUpdate
+	(*PutTopicRequest)(nil),     // 20: perigee.controller.v1.PutTopicRequest
+	(*PutTopicResponse)(nil),    // 21: perigee.controller.v1.PutTopicResponse
+	(*EnsureTopicRequest)(nil),  // 22: perigee.controller.v1.EnsureTopicRequest
+	(*EnsureTopicResponse)(nil), // 23: perigee.controller.v1.EnsureTopicResponse
+	(*PutGroupRequest)(nil),     // 24: perigee.controller.v1.PutGroupRequest
+	(*PutGroupResponse)(nil),    // 25: perigee.controller.v1.PutGroupResponse
+	(*DeleteTopicRequest)(nil),  // 26: perigee.controller.v1.DeleteTopicRequest
+	(*DeleteTopicResponse)(nil), // 27: perigee.controller.v1.DeleteTopicResponse
+	(*DeleteGroupRequest)(nil),  // 28: perigee.controller.v1.DeleteGroupRequest
+	(*DeleteGroupResponse)(nil), // 29: perigee.controller.v1.DeleteGroupResponse
+	(*StatusRequest)(nil),       // 30: perigee.controller.v1.StatusRequest
+	(*StatusResponse)(nil),      // 31: perigee.controller.v1.StatusResponse
 }
 var file_perigee_controller_v1_controller_proto_depIdxs = []int32{
 	0,  // 0: perigee.controller.v1.Topic.type:type_name -> perigee.controller.v1.TopicType
 	6,  // 1: perigee.controller.v1.Topic.placements:type_name -> perigee.controller.v1.Placement
 	1,  // 2: perigee.controller.v1.Topic.flush:type_name -> perigee.controller.v1.FlushPolicy
 	2,  // 3: perigee.controller.v1.Group.from:type_name -> perigee.controller.v1.StartFrom
-	9,  // 4: perigee.controller.v1.Shard.replicas:type_name -> perigee.controller.v1.Replica
-	5,  // 5: perigee.controller.v1.RegisterRequest.hello:type_name -> perigee.controller.v1.Hello
-	5,  // 6: perigee.controller.v1.RegisterResponse.hello:type_name -> perigee.controller.v1.Hello
-	10, // 7: perigee.controller.v1.RegisterResponse.shard:type_name -> perigee.controller.v1.Shard
-	5,  // 8: perigee.controller.v1.BrokerHeartbeat.hello:type_name -> perigee.controller.v1.Hello
-	7,  // 9: perigee.controller.v1.Definitions.topics:type_name -> perigee.controller.v1.Topic
-	8,  // 10: perigee.controller.v1.Definitions.groups:type_name -> perigee.controller.v1.Group
-	15, // 11: perigee.controller.v1.BrokerUpdate.definitions:type_name -> perigee.controller.v1.Definitions
-	5,  // 12: perigee.controller.v1.BrokerUpdate.hello:type_name -> perigee.controller.v1.Hello
-	5,  // 13: perigee.controller.v1.WatchRequest.hello:type_name -> perigee.controller.v1.Hello
-	5,  // 14: perigee.controller.v1.WatchUpdate.hello:type_name -> perigee.controller.v1.Hello
-	15, // 15: perigee.controller.v1.WatchUpdate.definitions:type_name -> perigee.controller.v1.Definitions
-	10, // 16: perigee.controller.v1.WatchUpdate.shards:type_name -> perigee.controller.v1.Shard
-	11, // 17: perigee.controller.v1.WatchUpdate.handle_keys:type_name -> perigee.controller.v1.HandleKey
-	0,  // 18: perigee.controller.v1.PutTopicRequest.type:type_name -> perigee.controller.v1.TopicType
-	1,  // 19: perigee.controller.v1.PutTopicRequest.flush:type_name -> perigee.controller.v1.FlushPolicy
-	3,  // 20: perigee.controller.v1.PutTopicRequest.mode:type_name -> perigee.controller.v1.PutMode
-	7,  // 21: perigee.controller.v1.PutTopicResponse.topic:type_name -> perigee.controller.v1.Topic
-	7,  // 22: perigee.controller.v1.EnsureTopicResponse.topic:type_name -> perigee.controller.v1.Topic
-	2,  // 23: perigee.controller.v1.PutGroupRequest.from:type_name -> perigee.controller.v1.StartFrom
-	3,  // 24: perigee.controller.v1.PutGroupRequest.mode:type_name -> perigee.controller.v1.PutMode
-	8,  // 25: perigee.controller.v1.PutGroupResponse.group:type_name -> perigee.controller.v1.Group
-	10, // 26: perigee.controller.v1.StatusResponse.shards:type_name -> perigee.controller.v1.Shard
-	12, // 27: perigee.controller.v1.ControllerService.Register:input_type -> perigee.controller.v1.RegisterRequest
-	14, // 28: perigee.controller.v1.ControllerService.BrokerSession:input_type -> perigee.controller.v1.BrokerHeartbeat
-	17, // 29: perigee.controller.v1.ControllerService.Watch:input_type -> perigee.controller.v1.WatchRequest
-	19, // 30: perigee.controller.v1.ControllerService.PutTopic:input_type -> perigee.controller.v1.PutTopicRequest
-	21, // 31: perigee.controller.v1.ControllerService.EnsureTopic:input_type -> perigee.controller.v1.EnsureTopicRequest
-	23, // 32: perigee.controller.v1.ControllerService.PutGroup:input_type -> perigee.controller.v1.PutGroupRequest
-	25, // 33: perigee.controller.v1.ControllerService.DeleteTopic:input_type -> perigee.controller.v1.DeleteTopicRequest
-	27, // 34: perigee.controller.v1.ControllerService.DeleteGroup:input_type -> perigee.controller.v1.DeleteGroupRequest
-	29, // 35: perigee.controller.v1.ControllerService.Status:input_type -> perigee.controller.v1.StatusRequest
-	13, // 36: perigee.controller.v1.ControllerService.Register:output_type -> perigee.controller.v1.RegisterResponse
-	16, // 37: perigee.controller.v1.ControllerService.BrokerSession:output_type -> perigee.controller.v1.BrokerUpdate
-	18, // 38: perigee.controller.v1.ControllerService.Watch:output_type -> perigee.controller.v1.WatchUpdate
-	20, // 39: perigee.controller.v1.ControllerService.PutTopic:output_type -> perigee.controller.v1.PutTopicResponse
-	22, // 40: perigee.controller.v1.ControllerService.EnsureTopic:output_type -> perigee.controller.v1.EnsureTopicResponse
-	24, // 41: perigee.controller.v1.ControllerService.PutGroup:output_type -> perigee.controller.v1.PutGroupResponse
-	26, // 42: perigee.controller.v1.ControllerService.DeleteTopic:output_type -> perigee.controller.v1.DeleteTopicResponse
-	28, // 43: perigee.controller.v1.ControllerService.DeleteGroup:output_type -> perigee.controller.v1.DeleteGroupResponse
-	30, // 44: perigee.controller.v1.ControllerService.Status:output_type -> perigee.controller.v1.StatusResponse
-	36, // [36:45] is the sub-list for method output_type
-	27, // [27:36] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	9,  // 4: perigee.controller.v1.Group.exponential:type_name -> perigee.controller.v1.Exponential
+	10, // 5: perigee.controller.v1.Shard.replicas:type_name -> perigee.controller.v1.Replica
+	5,  // 6: perigee.controller.v1.RegisterRequest.hello:type_name -> perigee.controller.v1.Hello
+	5,  // 7: perigee.controller.v1.RegisterResponse.hello:type_name -> perigee.controller.v1.Hello
+	11, // 8: perigee.controller.v1.RegisterResponse.shard:type_name -> perigee.controller.v1.Shard
+	5,  // 9: perigee.controller.v1.BrokerHeartbeat.hello:type_name -> perigee.controller.v1.Hello
+	7,  // 10: perigee.controller.v1.Definitions.topics:type_name -> perigee.controller.v1.Topic
+	8,  // 11: perigee.controller.v1.Definitions.groups:type_name -> perigee.controller.v1.Group
+	16, // 12: perigee.controller.v1.BrokerUpdate.definitions:type_name -> perigee.controller.v1.Definitions
+	5,  // 13: perigee.controller.v1.BrokerUpdate.hello:type_name -> perigee.controller.v1.Hello
+	5,  // 14: perigee.controller.v1.WatchRequest.hello:type_name -> perigee.controller.v1.Hello
+	5,  // 15: perigee.controller.v1.WatchUpdate.hello:type_name -> perigee.controller.v1.Hello
+	16, // 16: perigee.controller.v1.WatchUpdate.definitions:type_name -> perigee.controller.v1.Definitions
+	11, // 17: perigee.controller.v1.WatchUpdate.shards:type_name -> perigee.controller.v1.Shard
+	12, // 18: perigee.controller.v1.WatchUpdate.handle_keys:type_name -> perigee.controller.v1.HandleKey
+	0,  // 19: perigee.controller.v1.PutTopicRequest.type:type_name -> perigee.controller.v1.TopicType
+	1,  // 20: perigee.controller.v1.PutTopicRequest.flush:type_name -> perigee.controller.v1.FlushPolicy
+	3,  // 21: perigee.controller.v1.PutTopicRequest.mode:type_name -> perigee.controller.v1.PutMode
+	7,  // 22: perigee.controller.v1.PutTopicResponse.topic:type_name -> perigee.controller.v1.Topic
+	7,  // 23: perigee.controller.v1.EnsureTopicResponse.topic:type_name -> perigee.controller.v1.Topic
+	2,  // 24: perigee.controller.v1.PutGroupRequest.from:type_name -> perigee.controller.v1.StartFrom
+	3,  // 25: perigee.controller.v1.PutGroupRequest.mode:type_name -> perigee.controller.v1.PutMode
+	9,  // 26: perigee.controller.v1.PutGroupRequest.exponential:type_name -> perigee.controller.v1.Exponential
+	8,  // 27: perigee.controller.v1.PutGroupResponse.group:type_name -> perigee.controller.v1.Group
+	11, // 28: perigee.controller.v1.StatusResponse.shards:type_name -> perigee.controller.v1.Shard
+	13, // 29: perigee.controller.v1.ControllerService.Register:input_type -> perigee.controller.v1.RegisterRequest
+	15, // 30: perigee.controller.v1.ControllerService.BrokerSession:input_type -> perigee.controller.v1.BrokerHeartbeat
+	18, // 31: perigee.controller.v1.ControllerService.Watch:input_type -> perigee.controller.v1.WatchRequest
+	20, // 32: perigee.controller.v1.ControllerService.PutTopic:input_type -> perigee.controller.v1.PutTopicRequest
+	22, // 33: perigee.controller.v1.ControllerService.EnsureTopic:input_type -> perigee.controller.v1.EnsureTopicRequest
+	24, // 34: perigee.controller.v1.ControllerService.PutGroup:input_type -> perigee.controller.v1.PutGroupRequest
+	26, // 35: perigee.controller.v1.ControllerService.DeleteTopic:input_type -> perigee.controller.v1.DeleteTopicRequest
+	28, // 36: perigee.controller.v1.ControllerService.DeleteGroup:input_type -> perigee.controller.v1.DeleteGroupRequest
+	30, // 37: perigee.controller.v1.ControllerService.Status:input_type -> perigee.controller.v1.StatusRequest
+	14, // 38: perigee.controller.v1.ControllerService.Register:output_type -> perigee.controller.v1.RegisterResponse
+	17, // 39: perigee.controller.v1.ControllerService.BrokerSession:output_type -> perigee.controller.v1.BrokerUpdate
+	19, // 40: perigee.controller.v1.ControllerService.Watch:output_type -> perigee.controller.v1.WatchUpdate
+	21, // 41: perigee.controller.v1.ControllerService.PutTopic:output_type -> perigee.controller.v1.PutTopicResponse
+	23, // 42: perigee.controller.v1.ControllerService.EnsureTopic:output_type -> perigee.controller.v1.EnsureTopicResponse
+	25, // 43: perigee.controller.v1.ControllerService.PutGroup:output_type -> perigee.controller.v1.PutGroupResponse
+	27, // 44: perigee.controller.v1.ControllerService.DeleteTopic:output_type -> perigee.controller.v1.DeleteTopicResponse
+	29, // 45: perigee.controller.v1.ControllerService.DeleteGroup:output_type -> perigee.controller.v1.DeleteGroupResponse
+	31, // 46: perigee.controller.v1.ControllerService.Status:output_type -> perigee.controller.v1.StatusResponse
+	38, // [38:47] is the sub-list for method output_type
+	29, // [29:38] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_perigee_controller_v1_controller_proto_init() }
@@ -2578,14 +2672,14 @@ func file_perigee_controller_v1_controller_proto_init() {
 	if File_perigee_controller_v1_controller_proto != nil {
 		return
 	}
-	file_perigee_controller_v1_controller_proto_msgTypes[19].OneofWrappers = []any{}
+	file_perigee_controller_v1_controller_proto_msgTypes[20].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_perigee_controller_v1_controller_proto_rawDesc), len(file_perigee_controller_v1_controller_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   27,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

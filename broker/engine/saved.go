@@ -15,6 +15,24 @@ type saved struct {
 	due  int64      // lease clock, ms; 0: nothing was written since
 	busy bool       // a save is under way
 	hold bool       // the last one failed: none before due, however much was written
+	// size is the bytes of the last one, began when it was started on the lease clock, took how long it
+	// was, ms.
+	size, began, took int64
+}
+
+// A large state is not written again for a little log, and not all the time: one of more than largeState
+// bytes waits for as much log as it has bytes, and any for restFactor times as long as the last one took.
+const (
+	largeState = 64 << 20
+	restFactor = 10
+)
+
+// checkpointBytes is how much log makes a checkpoint due before its time.
+func (w *writer) checkpointBytes() int64 {
+	if w.saved.size > largeState {
+		return max(w.e.o.CheckpointBytes, w.saved.size)
+	}
+	return w.e.o.CheckpointBytes
 }
 
 // nextSave is when the next checkpoint is due, if there is anything to save.
@@ -34,9 +52,9 @@ func (w *writer) saveIfDue() {
 		s.due = 0
 		return
 	case s.due == 0:
-		s.due = w.lease + w.e.o.CheckpointInterval.Milliseconds()
+		s.due = w.lease + max(w.e.o.CheckpointInterval.Milliseconds(), restFactor*s.took)
 	}
-	if w.lease < s.due && (s.hold || grown < w.e.o.CheckpointBytes) {
+	if w.lease < s.due && (s.hold || grown < w.checkpointBytes()) {
 		return
 	}
 	w.save()
@@ -45,12 +63,16 @@ func (w *writer) saveIfDue() {
 // save copies the views and writes them as a checkpoint on a goroutine of its own.
 func (w *writer) save() {
 	pos := w.e.log.Written()
+	w.saved.began = w.lease
 	sections, err := w.views.encode()
 	if err != nil {
 		w.saveOver(pos, err)
 		return
 	}
-	w.saved.busy = true
+	w.saved.busy, w.saved.size = true, 0
+	for i := range sections {
+		w.saved.size += sections[i].Len()
+	}
 	began := time.Now()
 	w.e.o.Log.Debug("checkpoint started", "position", int64(pos))
 	w.e.saves.Go(func() {
@@ -68,7 +90,7 @@ func (w *writer) save() {
 // saveOver notes how a checkpoint at pos went. After one that failed the next waits its time.
 func (w *writer) saveOver(pos record.Pos, err error) {
 	s := &w.saved
-	s.busy, s.hold, s.due = false, err != nil, 0
+	s.busy, s.hold, s.due, s.took = false, err != nil, 0, w.lease-s.began
 	if err == nil {
 		s.at = pos
 		return

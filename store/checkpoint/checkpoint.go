@@ -22,6 +22,15 @@ type Section struct {
 	More [][]byte
 }
 
+// Len is the length of the data in bytes.
+func (s *Section) Len() int64 {
+	n := int64(len(s.Data))
+	for _, p := range s.More {
+		n += int64(len(p))
+	}
+	return n
+}
+
 // Bytes returns the data in one piece.
 func (s *Section) Bytes() []byte {
 	if len(s.More) == 0 {

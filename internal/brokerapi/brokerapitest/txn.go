@@ -126,6 +126,8 @@ func transactionChecks(s *session) {
 	}
 	require.Empty(s.t, p.checks(10))
 	s.popUntil(3)
-	_, err = await(s.t, func(done func(*brokerapi.ChecksReply, error)) { p.Checks(&brokerapi.ChecksRequest{Head: s.head()}, done) })
+	_, err = await(s.t, func(done func(*brokerapi.ChecksReply, error)) {
+		p.Checks(&brokerapi.ChecksRequest{Head: s.head()}, done)
+	})
 	require.True(s.t, mqerr.Is(err, mqerr.Invalid), err)
 }

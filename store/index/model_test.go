@@ -274,3 +274,33 @@ func TestPowerCut(t *testing.T) {
 		}
 	}
 }
+
+// TestStaleFile: the tail of the log was lost and written anew, with other keys at the same positions and
+// times. The file of before is not taken for that of now.
+func TestStaleFile(t *testing.T) {
+	o := Options{FS: memfs.New(), Dir: "index", RunEntries: 50}
+	fill := func(key string) (*Store, *machine) {
+		s, err := Open(o)
+		require.NoError(t, err)
+		m := &machine{}
+		for i := range 100 {
+			m.log.time++
+			put(t, s, m.log.add(&record.Msg{Topic: topicT, Type: record.MsgNormal, ID: fmt.Appendf(nil, "id%02d", i), Sys: sysOf(key)}))
+		}
+		for more := true; more; {
+			more, err = s.Work(m.log.read)
+			require.NoError(t, err)
+		}
+		return s, m
+	}
+	fill("old")
+	s, m := fill("new")
+	require.Zero(t, s.Stats().Adopted)
+	found, gaps := lookup(t, s, Hash(topicT, Key, []byte("new")), 0, 0)
+	require.Empty(t, gaps)
+	require.Equal(t, m.want(Hash(topicT, Key, []byte("new")), 0, 0), found)
+	found, _ = lookup(t, s, Hash(topicT, Key, []byte("old")), 0, 0)
+	require.Empty(t, found)
+	s, _ = fill("new")
+	require.EqualValues(t, 3, s.Stats().Adopted)
+}

@@ -1,8 +1,11 @@
 package engine
 
 import (
+	"flag"
 	"fmt"
+	"runtime"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -510,4 +513,104 @@ func TestLiteAgainstModel(t *testing.T) {
 		}
 		require.Len(r, acked, len(sent), "nothing is lost")
 	})
+}
+
+// TestLiteTopicsKeepOrder: a lite topic has one delivery under way, the others go on.
+func TestLiteTopicsKeepOrder(t *testing.T) {
+	b := newBench(t, Options{})
+	b.mustOpen()
+	b.defineLite()
+	b.subscribeLite(groupLite, "one", "a", "b")
+	b.subscribeLite(groupLite, "two", "a", "b")
+	b.sendLite("a", "a1")
+	first, _ := b.popLite(groupLite, "one", 32)
+	require.Equal(t, []string{"a1"}, bodies(first))
+	b.sendLite("a", "a2")
+	b.sendLite("b", "b1")
+	second, _ := b.popLite(groupLite, "two", 32)
+	require.Equal(t, []string{"b1"}, bodies(second), "a2 waits for a1, b1 does not")
+	_, more, err := b.pop(brokerapi.PopRequest{Topic: brokerapi.TopicID(topicLite), Group: brokerapi.GroupID(groupLite), Client: "two", Arm: true})
+	require.NoError(t, err)
+	require.False(t, more)
+	b.ack(topicLite, groupLite, first...)
+	select {
+	case r := <-b.ready:
+		require.Equal(t, brokerapi.HashClient("two"), r.Client, "the end of a1 makes a2 ready")
+	case <-time.After(10 * time.Second):
+		t.Fatal("no event")
+	}
+	next, _ := b.popLite(groupLite, "two", 32)
+	require.Equal(t, []string{"a2"}, bodies(next))
+	_, err = b.proxy.Reset(t.Context(), &brokerapi.ResetRequest{Topic: brokerapi.TopicID(topicLite), Group: brokerapi.GroupID(groupLite), To: brokerapi.ResetEnd})
+	require.True(t, mqerr.Is(err, mqerr.Unsupported), "%v", err)
+}
+
+var liteTopicsFlag = flag.Int("lite-topics", 10_000, "lite topics of TestManyLiteTopics")
+
+// TestManyLiteTopics: what many lite topics under one parent cost.
+func TestManyLiteTopics(t *testing.T) {
+	if testing.Short() || raceSlows > 1 {
+		t.Skip("long")
+	}
+	const mine = 2000
+	n := *liteTopicsFlag
+	b := newBench(t, Options{})
+	b.mustOpen()
+	b.defineLite()
+	heap := func() int64 {
+		runtime.GC()
+		var s runtime.MemStats
+		runtime.ReadMemStats(&s)
+		return int64(s.HeapAlloc)
+	}
+	send := func(from, to int) {
+		var wg sync.WaitGroup
+		for i := from; i < to; i++ {
+			wg.Add(1)
+			b.proxy.Send(&brokerapi.SendRequest{Topic: brokerapi.TopicID(topicLite), Messages: []brokerapi.Message{liteMessage(fmt.Sprintf("session-%08d", i), "x")}},
+				func(_ *brokerapi.SendReply, err error) {
+					if err != nil {
+						t.Error(err)
+					}
+					wg.Done()
+				})
+			if i%1000 == 999 {
+				wg.Wait()
+			}
+		}
+		wg.Wait()
+	}
+	names := make([]string, mine)
+	for i := range names {
+		names[i] = fmt.Sprintf("session-%08d", i*(n/mine))
+	}
+	before, began := heap(), time.Now()
+	send(0, n)
+	t.Logf("first messages: %v each, %d bytes of heap each (with the file system in memory)", time.Since(began)/time.Duration(n), (heap()-before)/int64(n))
+	began = time.Now()
+	send(0, 2000)
+	t.Logf("later messages: %v each", time.Since(began)/2000)
+	b.subscribeLite(groupLite, "one", names...)
+	began = time.Now()
+	got := b.drainLite(groupLite, "one")
+	require.Len(t, got, mine+2000/(n/mine))
+	t.Logf("receive and ack of %d lite topics in batches of 32: %v each", mine, time.Since(began)/time.Duration(len(got)))
+	began = time.Now()
+	for range 100 {
+		none, _ := b.popLite(groupLite, "one", 32)
+		require.Empty(t, none)
+	}
+	t.Logf("empty receive: %v", time.Since(began)/100)
+	began = time.Now()
+	b.state()
+	t.Logf("encoding of all views: %v", time.Since(began))
+	began = time.Now()
+	b.state()
+	t.Logf("the same again: %v", time.Since(began))
+	began = time.Now()
+	b.again()
+	t.Logf("restart from the log: %v", time.Since(began))
+	s, err := b.engine.Views(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, n, s.LiteTopics)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/perigee-mq/perigee/broker/lite"
 	"github.com/perigee-mq/perigee/broker/redriven"
 	"github.com/perigee-mq/perigee/internal/brokerapi"
 	"github.com/perigee-mq/perigee/internal/mqerr"
@@ -190,6 +191,15 @@ func (l *letter) write(w *writer, to record.TopicID) error {
 		return mqerr.New(mqerr.TopicNotFound, "message %s came from topic %d, which does not exist here any more: say where it should go", d.Msg.ID, d.Msg.Topic)
 	case !w.hasSpace(w.e.o.SpaceReserve, record.DeadSize(d)+messageBytes):
 		return errNoSpace
+	}
+	if to == 0 && lite.Is(d.Msg.Queue) {
+		q := t.queue(d.Msg.Queue)
+		if q == nil {
+			return mqerr.New(mqerr.NotFound, "message %s came from a lite topic of %s that does not exist any more: say where it should go", d.Msg.ID, t.def.Name)
+		}
+		d.Msg.Offset = q.next
+		w.appendDead(d, t, q)
+		return nil
 	}
 	q := d.Msg.Queue // its own: what it came from keeps its queues, and with them its order
 	if to != 0 || q < 0 || int(q) >= len(t.queues) {

@@ -29,6 +29,10 @@ func (s *session) Reset(ctx context.Context, req *brokerapi.ResetRequest) (*brok
 			failed = err
 			return
 		}
+		if isLite(t, g) {
+			failed = mqerr.New(mqerr.Unsupported, "consumer group %s reads lite topics of %s: it cannot be moved as a whole", g.Name, t.def.Name)
+			return
+		}
 		w.catchUp()
 		for q := range t.queues {
 			var at record.QueueOffset

@@ -11,11 +11,13 @@ import (
 	"log/slog"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/internal/vfs"
 	"github.com/perigee-mq/perigee/store/checkpoint"
 	"github.com/perigee-mq/perigee/store/commitlog"
+	"github.com/perigee-mq/perigee/store/dedup"
 	"github.com/perigee-mq/perigee/store/index"
 	"github.com/perigee-mq/perigee/store/queue"
 	"github.com/perigee-mq/perigee/store/record"
@@ -33,6 +35,10 @@ type Options struct {
 	QueueFileBytes int64
 	// IndexRunEntries is how many entries of the index make one file. Default 65,536.
 	IndexRunEntries int
+	// DuplicateWindow is how long message ids are remembered, DuplicateBytes the most memory for that. Defaults
+	// 10 minutes (below 0: not at all) and 64 MiB.
+	DuplicateWindow time.Duration
+	DuplicateBytes  int64
 	// Log receives what an operator acts on. Default: discard.
 	Log *slog.Logger
 	// LogEvents are the commit log's events.
@@ -48,6 +54,7 @@ const (
 	LogDir        = "log"
 	QueueDir      = "queue"
 	IndexDir      = "index"
+	DedupDir      = "dedup"
 	CheckpointDir = "checkpoint"
 )
 
@@ -57,6 +64,7 @@ type Store struct {
 	lock       io.Closer
 	log        *commitlog.Log
 	queues     *queue.Store
+	dups       *dedup.Window
 	index      *index.Store
 	checkpoint *checkpoint.Checkpoint
 	identity   Identity
@@ -100,7 +108,7 @@ func (s *Store) open() (err error) {
 	if s.promise, err = readPromise(s.o.FS, s.path(promiseName)); err != nil {
 		return err
 	}
-	for _, dir := range []string{LogDir, QueueDir, CheckpointDir} {
+	for _, dir := range []string{LogDir, QueueDir, DedupDir, CheckpointDir} {
 		if err := s.o.FS.MkdirAll(s.path(dir)); err != nil {
 			return err
 		}
@@ -112,6 +120,7 @@ func (s *Store) open() (err error) {
 	if s.queues, err = queue.Open(queue.Options{FS: s.o.FS, Dir: s.path(QueueDir), FileBytes: s.o.QueueFileBytes, Log: s.o.Log}); err != nil {
 		return err
 	}
+	s.dups = dedup.New(dedup.Options{FS: s.o.FS, Dir: s.path(DedupDir), Window: s.o.DuplicateWindow, Bytes: s.o.DuplicateBytes, Log: s.o.Log})
 	if s.index, err = index.Open(index.Options{FS: s.o.FS, Dir: s.path(IndexDir), RunEntries: s.o.IndexRunEntries, Log: s.o.Log}); err != nil {
 		return err
 	}
@@ -147,6 +156,9 @@ func (s *Store) Log() *commitlog.Log { return s.log }
 // Queues are the consume queues.
 func (s *Store) Queues() *queue.Store { return s.queues }
 
+// Duplicates is the duplicate window.
+func (s *Store) Duplicates() *dedup.Window { return s.dups }
+
 // Index finds messages by key and id.
 func (s *Store) Index() *index.Store { return s.index }
 
@@ -167,13 +179,13 @@ func (s *Store) SaveCheckpoint(pos record.Pos, sections []checkpoint.Section) er
 			return err
 		}
 	}
-	if err := s.queues.Sync(); err != nil {
+	if err := errors.Join(s.queues.Sync(), s.dups.Sync()); err != nil {
 		return err
 	}
 	if err := checkpoint.Save(s.o.FS, s.path(CheckpointDir), checkpoint.Checkpoint{Pos: pos, Sections: sections}); err != nil {
 		return err
 	}
-	return s.queues.Saved()
+	return errors.Join(s.queues.Saved(), s.dups.Saved())
 }
 
 // Forget gives up every checkpoint and empties queues and index, for a rebuild of all views from the log. The
@@ -186,6 +198,7 @@ func (s *Store) Forget() error {
 	}
 	s.checkpoint = nil
 	s.queues.Reset()
+	s.dups.Reset()
 	s.index.Reset()
 	return nil
 }

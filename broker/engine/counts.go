@@ -4,31 +4,33 @@ import "sync/atomic"
 
 // Counts are what the engine has done since its start. They are plain atomics: metrics read them.
 type Counts struct {
-	Sent         atomic.Int64 // messages stored
-	SentBytes    atomic.Int64 // bytes of their records
-	Leased       atomic.Int64 // messages handed out
-	Redelivered  atomic.Int64 // of them, for the second time or later
-	Acked        atomic.Int64 // messages ended
-	Changed      atomic.Int64 // leases moved
-	Skipped      atomic.Int64 // messages that a filter let pass
-	Passed       atomic.Int64 // messages passed over because an older one of their message group was out
-	Pops         atomic.Int64 // receives that reached the writer
-	EmptyPops    atomic.Int64 // of them, that found nothing
-	Pulls        atomic.Int64 // pulls that were answered
-	Pulled       atomic.Int64 // messages in their answers
-	PullsRefused atomic.Int64 // pulls refused because too many wait
-	Positions    atomic.Int64 // positions of pull consumers stored
-	Resets       atomic.Int64 // groups moved on a topic
-	OverMax      atomic.Int64 // deliveries past max attempts
-	DeadAttempts atomic.Int64 // messages moved to a dead-letter topic because their attempts were used up
-	Redriven     atomic.Int64 // dead letters moved back, or elsewhere
-	DeadClient   atomic.Int64 // messages moved there by a consumer
-	Stale        atomic.Int64 // handles refused
-	Damaged      atomic.Int64 // messages that could not be read
-	Refused      atomic.Int64 // requests refused because too many wait
-	Turns        atomic.Int64 // turns of the writer
-	Sessions     atomic.Int64 // client sessions ended
-	Checkpoints  atomic.Int64 // checkpoints saved
+	Sent             atomic.Int64 // messages stored
+	SentBytes        atomic.Int64 // bytes of their records
+	Duplicates       atomic.Int64 // messages that were sent again and answered with their first result
+	DuplicatesDiffer atomic.Int64 // messages with the id of an earlier one and another body: stored
+	Leased           atomic.Int64 // messages handed out
+	Redelivered      atomic.Int64 // of them, for the second time or later
+	Acked            atomic.Int64 // messages ended
+	Changed          atomic.Int64 // leases moved
+	Skipped          atomic.Int64 // messages that a filter let pass
+	Passed           atomic.Int64 // messages passed over because an older one of their message group was out
+	Pops             atomic.Int64 // receives that reached the writer
+	EmptyPops        atomic.Int64 // of them, that found nothing
+	Pulls            atomic.Int64 // pulls that were answered
+	Pulled           atomic.Int64 // messages in their answers
+	PullsRefused     atomic.Int64 // pulls refused because too many wait
+	Positions        atomic.Int64 // positions of pull consumers stored
+	Resets           atomic.Int64 // groups moved on a topic
+	OverMax          atomic.Int64 // deliveries past max attempts
+	DeadAttempts     atomic.Int64 // messages moved to a dead-letter topic because their attempts were used up
+	Redriven         atomic.Int64 // dead letters moved back, or elsewhere
+	DeadClient       atomic.Int64 // messages moved there by a consumer
+	Stale            atomic.Int64 // handles refused
+	Damaged          atomic.Int64 // messages that could not be read
+	Refused          atomic.Int64 // requests refused because too many wait
+	Turns            atomic.Int64 // turns of the writer
+	Sessions         atomic.Int64 // client sessions ended
+	Checkpoints      atomic.Int64 // checkpoints saved
 
 	Halves        atomic.Int64 // half messages stored
 	HalvesRefused atomic.Int64 // half messages refused because too many are open

@@ -10,10 +10,11 @@ import (
 // queue is for the broker to choose in one queue, if their topic has no levels.
 type sendOp struct {
 	waiter
-	req   *brokerapi.SendRequest
-	done  func(*brokerapi.SendReply, error)
-	reply brokerapi.SendReply
-	err   error
+	req    *brokerapi.SendRequest
+	done   func(*brokerapi.SendReply, error)
+	reply  brokerapi.SendReply
+	err    error
+	copies copies
 }
 
 func (o *sendOp) bytes() int {
@@ -50,15 +51,48 @@ func (o *sendOp) run(w *writer) {
 		return
 	}
 	o.reply.Results = make([]brokerapi.SendResult, len(o.req.Messages))
+	before, known := o.duplicates(w, t)
+	if !known {
+		o.aside = o.readCopies
+		return
+	}
+	o.store(w, t, before)
+}
+
+// store makes records of the messages that were not stored before, all or nothing. before is how many were.
+func (o *sendOp) store(w *writer, t *topicState, before int) {
+	rs, twin, last := o.reply.Results, o.within(w), -1
+	for i := range rs {
+		if !rs[i].Duplicate && (twin == nil || twin[i] < 0) {
+			last = i
+		}
+	}
+	o.end, o.sync = w.batch.End(), t.sync
+	w.e.counts.Duplicates.Add(int64(before))
+	if last < 0 {
+		return
+	}
 	place := placer{w: w, t: t, chosen: -1}
 	if name := o.req.Messages[0].Lite; name != "" {
+		var err error
 		if place.chosen, err = w.liteQueue(t, name, o.bytes()); err != nil {
 			o.err = err
 			return
 		}
 	}
+	n := int64(0)
 	for i := range o.req.Messages {
 		in := &o.req.Messages[i]
+		switch {
+		case rs[i].Duplicate:
+			continue
+		case twin != nil && twin[i] >= 0:
+			rs[i] = rs[twin[i]]
+			rs[i].Duplicate = true
+			w.e.counts.Duplicates.Add(1)
+			continue
+		}
+		n++
 		q, off := record.QueueID(in.Queue), record.QueueOffset(-1)
 		if w.delayed(in) { // it has no place in a queue yet
 			w.e.counts.Delayed.Add(1)
@@ -69,21 +103,21 @@ func (o *sendOp) run(w *writer) {
 			state.next++
 		}
 		flags := record.FlagMore
-		if i == len(o.req.Messages)-1 {
+		if i == last {
 			flags = 0
 		}
 		m := stored(t.def.ID, q, off, in)
 		pos, body := w.batch.Begin(record.Header{Type: record.TypeMsg, Flags: flags, Epoch: w.epoch, Time: w.stamp}, record.MsgSize(&m))
 		record.PutMsg(body, &m)
 		size := w.batch.Seal()
-		if err := w.views.applyMsg(pos, size, w.stamp, &m); err != nil {
+		if err := w.views.applySent(pos, size, w.stamp, &m); err != nil {
 			w.broken(err)
 		}
-		o.reply.Results[i] = brokerapi.SendResult{Queue: brokerapi.QueueID(q), Offset: brokerapi.QueueOffset(off), Pos: brokerapi.LogPos(pos), StoreTime: w.stamp}
+		rs[i] = brokerapi.SendResult{Queue: brokerapi.QueueID(q), Offset: brokerapi.QueueOffset(off), Pos: brokerapi.LogPos(pos), StoreTime: w.stamp}
 		w.e.counts.SentBytes.Add(int64(size))
 		t.in.add(int64(size))
 	}
-	w.e.counts.Sent.Add(int64(len(o.req.Messages)))
+	w.e.counts.Sent.Add(n)
 	w.views.stamp = w.stamp
 	o.end, o.sync = w.batch.End(), t.sync
 	o.hide(w, t)
@@ -93,7 +127,7 @@ func (o *sendOp) run(w *writer) {
 func (o *sendOp) hide(w *writer, t *topicState) {
 	rs := o.reply.Results
 	for i := range rs {
-		if q := rs[i].Queue; rs[i].Offset >= 0 && (i == len(rs)-1 || rs[i+1].Queue != q) {
+		if q := rs[i].Queue; rs[i].Offset >= 0 && !rs[i].Duplicate && (i == len(rs)-1 || rs[i+1].Queue != q || rs[i+1].Duplicate) {
 			w.topics.hide(t, record.QueueID(q), t.queue(record.QueueID(q)).next, o.end)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/perigee-mq/perigee/store"
 	"github.com/perigee-mq/perigee/store/checkpoint"
 	"github.com/perigee-mq/perigee/store/commitlog"
+	"github.com/perigee-mq/perigee/store/dedup"
 	"github.com/perigee-mq/perigee/store/queue"
 	"github.com/perigee-mq/perigee/store/record"
 )
@@ -28,6 +29,7 @@ type views struct {
 	topics   *topic.Table
 	groups   *group.Table
 	lite     *lite.Table
+	dups     *dedup.Window
 	pop      *pop.Table
 	txns     *txn.Table
 	newTxn   func() *txn.Table
@@ -43,6 +45,7 @@ type views struct {
 
 func (v *views) init(o Options) {
 	v.store = o.Store
+	v.dups = o.Store.Duplicates()
 	v.queues = o.Store.Queues()
 	v.index.Store = o.Store.Index()
 	v.newTxn = o.Txn.table
@@ -57,6 +60,7 @@ func (v *views) reset() {
 	v.pulled = offset.New()
 	v.redriven = redriven.New()
 	v.txns = v.newTxn()
+	v.dups.Reset()
 	v.epoch, v.stamp = 0, 0
 }
 
@@ -119,7 +123,7 @@ func (v *views) apply(r record.Record) error {
 		if err != nil {
 			return err
 		}
-		return v.applyMsg(r.Pos, r.Size, r.Time, &m)
+		return v.applySent(r.Pos, r.Size, r.Time, &m)
 	case record.TypePopCk:
 		var ck record.PopCk
 		if err := record.DecodePopCk(r.Body, &ck); err != nil {
@@ -258,6 +262,7 @@ const (
 	sectionTopics   = "topics"
 	sectionGroups   = "groups"
 	sectionLite     = "lite"
+	sectionDups     = "duplicates"
 	sectionPop      = "pop"
 	sectionTxns     = "transactions"
 	sectionTimers   = "timers"
@@ -285,6 +290,7 @@ func (v *views) encode() ([]checkpoint.Section, error) {
 		{Name: sectionTopics, Data: topics},
 		{Name: sectionGroups, Data: groups},
 		{Name: sectionLite, Data: v.lite.Encode(nil)},
+		{Name: sectionDups, Data: v.dups.Encode(nil)},
 		{Name: sectionPop, Data: v.pop.Encode(nil)},
 		{Name: sectionTxns, Data: v.txns.Encode(nil)},
 		{Name: sectionTimers, More: v.timers.Share()},
@@ -311,6 +317,7 @@ func (v *views) decode(c *checkpoint.Checkpoint) error {
 		{sectionTopics, v.topics.Decode},
 		{sectionGroups, v.groups.Decode},
 		{sectionLite, v.lite.Decode},
+		{sectionDups, v.dups.Decode},
 		{sectionPop, v.pop.Decode},
 		{sectionTxns, v.txns.Decode},
 		{sectionTimers, v.timers.Decode},

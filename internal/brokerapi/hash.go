@@ -15,6 +15,11 @@ func HashTag(tag []byte) uint64 { return nonZero(tag) }
 // HashGroup is the hash of a message group: it chooses the queue and names the group's lock. Never 0.
 func HashGroup(group []byte) uint64 { return nonZero(group) }
 
+// HashMessage is the hash of a message id within its topic.
+func HashMessage(topic TopicID, id []byte) uint64 {
+	return siphash.Hash(sipKey0^uint64(topic), sipKey1, id)
+}
+
 // HashClient names a client in events, never 0. That two clients share a hash does no harm: one of them
 // is woken in vain.
 func HashClient(id string) uint64 { return nonZero([]byte(id)) }

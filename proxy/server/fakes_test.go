@@ -154,6 +154,7 @@ func newWorld(t testing.TB, change func(*Options)) *world {
 	o := Options{
 		Routes: w.table, Brokers: w.brokers, Advertise: "203.0.113.5:8081", Log: w.log.logger(),
 		Now: func() time.Time { return testNow }, Clients: clients.New(clients.Options{}, testNow),
+		Limits: Limits{HomeWait: 10 * time.Millisecond},
 	}
 	if change != nil {
 		change(&o)

@@ -16,6 +16,7 @@ type Limits struct {
 	DelayMax       time.Duration // from now to a delivery time; default 40 days
 	RecoveryMax    time.Duration // until the first check of a transaction; default 1 h
 	BrokerTimeout  time.Duration // of a call to a broker when the client set no deadline; default 5 s
+	HomeWait       time.Duration // for the broker that may have a message already, before another one gets it; at most a third of the client's time; default 1 s
 	InvisibleMin   time.Duration // of a receive; default 10 s
 	InvisibleMax   time.Duration // default 12 h
 	PollMin        time.Duration // default 5 s
@@ -49,11 +50,22 @@ func (l Limits) withDefaults() Limits {
 	defD(&l.DelayMax, 40*24*time.Hour)
 	defD(&l.RecoveryMax, time.Hour)
 	defD(&l.BrokerTimeout, 5*time.Second)
+	defD(&l.HomeWait, time.Second)
 	defD(&l.InvisibleMin, 10*time.Second)
 	defD(&l.InvisibleMax, 12*time.Hour)
 	defD(&l.PollMin, 5*time.Second)
 	defD(&l.PollMax, 20*time.Second)
 	return l
+}
+
+// homeTries is how often a broker that may have a message is asked again within HomeWait.
+const homeTries = 10
+
+func (l *Limits) homePause() time.Duration { return l.HomeWait / homeTries }
+
+// patience is how often that is for a client that has so much time.
+func (l *Limits) patience(left time.Duration) int {
+	return int(min(l.HomeWait, left/3) / max(1, l.homePause()))
 }
 
 func (o Options) withDefaults() Options {

@@ -1,7 +1,7 @@
 package server
 
 import (
-	"sync/atomic"
+	"math"
 
 	"github.com/perigee-mq/perigee/internal/brokerapi"
 	"github.com/perigee-mq/perigee/internal/mqerr"
@@ -34,25 +34,39 @@ func shardName(sh *route.Shard, id brokerapi.ShardID) any {
 	return sh.Name
 }
 
-// turns deals placements out one after the other, each as often as it has queues.
-type turns struct{ n atomic.Uint64 }
-
-// start returns the index of the placement whose turn it is. If its shard was not heard of lately, it
-// is the next one that was; if none was, it stays.
-func (t *turns) start(routes *route.Snapshot, topic *route.Topic) int {
-	i := int((t.n.Add(1) - 1) % uint64(topic.Queues))
-	turn := 0
-	for i >= int(topic.Placements[turn].Queues) {
-		i -= int(topic.Placements[turn].Queues)
-		turn++
+// ranked returns the placement that is the n-th choice for a message id, from 0: by rendezvous hashing, each
+// as often as it has queues. It depends on the topic's placements and on nothing else, so that a message
+// which is sent again meets the broker that may have it already, through whichever proxy it comes.
+func ranked(t *route.Topic, id []byte, n int) int {
+	ps := t.Placements
+	if len(ps) == 1 {
+		return 0
 	}
-	for n := range topic.Placements {
-		at := (turn + n) % len(topic.Placements)
-		if sh := routes.Shard(topic.Placements[at].Shard); sh != nil && sh.HasMaster && sh.Live {
-			return at
+	hash := brokerapi.HashMessage(t.ID, id)
+	score := func(i int) float64 {
+		u := (float64(mix(hash^uint64(ps[i].Shard)*0x9e3779b97f4a7c15)>>11) + 0.5) / (1 << 53) // within (0, 1)
+		return -float64(ps[i].Queues) / math.Log(u)
+	}
+	limit, last := math.Inf(1), -1
+	for {
+		best, most := -1, math.Inf(-1)
+		for i := range ps {
+			if s := score(i); (s < limit || s == limit && i > last) && s > most {
+				best, most = i, s
+			}
 		}
+		if n--; n < 0 || best < 0 {
+			return max(best, 0)
+		}
+		limit, last = most, best
 	}
-	return turn
+}
+
+// mix spreads the bits of x.
+func mix(x uint64) uint64 {
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
 }
 
 // elsewhere reports whether a send that failed so may go to another shard: nothing was written, and
@@ -60,6 +74,15 @@ func (t *turns) start(routes *route.Snapshot, topic *route.Topic) int {
 func elsewhere(err error) bool {
 	switch mqerr.KindOf(err) {
 	case mqerr.NotLeader, mqerr.Fenced, mqerr.Draining, mqerr.NotEnoughReplicas, mqerr.DiskFull, mqerr.Exhausted, mqerr.Unavailable:
+		return true
+	}
+	return false
+}
+
+// mayReturn reports whether a shard that failed so may serve again soon.
+func mayReturn(err error) bool {
+	switch mqerr.KindOf(err) {
+	case mqerr.NotLeader, mqerr.Fenced, mqerr.Draining, mqerr.Unavailable:
 		return true
 	}
 	return false

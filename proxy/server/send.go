@@ -27,6 +27,8 @@ type send struct {
 	// at is the index of the placement asked now, left how many others may be asked if it surely did
 	// not store anything.
 	at, left int
+	// patience is how often the first choice is asked again before others are.
+	patience int
 	asked    brokerapi.ShardID                 // the shard that was asked last
 	done     func(*brokerapi.SendReply, error) // s.answered, made once
 }
@@ -139,7 +141,8 @@ func (d *send) start(now time.Time) {
 	if d.out.Messages[0].Type == brokerapi.Transaction {
 		d.at = transactionHome(d.topic, d.out.Messages[0].ID)
 	} else {
-		d.at = d.s.turns.start(d.routes, d.topic)
+		d.at = ranked(d.topic, d.out.Messages[0].ID, 0)
+		d.patience = d.s.o.Limits.patience(d.out.Deadline.Sub(now))
 	}
 	d.to(d.topic.Placements[d.at].Shard)
 }
@@ -242,12 +245,34 @@ func (d *send) to(id brokerapi.ShardID) {
 	h.broker.Send(&d.out, d.done)
 }
 
+// askAgain asks the first choice again: it may have another master by now.
+func (d *send) askAgain() {
+	d.routes = d.s.o.Routes.Load()
+	d.to(d.topic.Placements[d.at].Shard)
+}
+
+// next moves on to the next choice.
+func (d *send) next() {
+	n := len(d.topic.Placements)
+	if d.out.Messages[0].Type == brokerapi.Transaction {
+		d.at = (d.at + 1) % n
+		return
+	}
+	d.at = ranked(d.topic, d.out.Messages[0].ID, n-1-d.left)
+}
+
 // answered completes the call, or tries the next shard where that is safe. It runs on the broker's
 // goroutine and does not wait.
 func (d *send) answered(reply *brokerapi.SendReply, err error) {
 	if err != nil && d.left > 0 && elsewhere(err) {
+		if d.patience > 0 && mayReturn(err) {
+			d.patience--
+			time.AfterFunc(d.s.o.Limits.homePause(), d.askAgain)
+			return
+		}
+		d.patience = 0
 		d.left--
-		d.at = (d.at + 1) % len(d.topic.Placements)
+		d.next()
 		d.to(d.topic.Placements[d.at].Shard)
 		return
 	}
@@ -300,6 +325,7 @@ const (
 // release gives the send back for another call. The call must be completed.
 func (d *send) release() {
 	d.call, d.routes, d.topic = nil, nil, nil
+	d.patience = 0
 	d.req.Reset()
 	clear(d.out.Messages)
 	d.out = brokerapi.SendRequest{Messages: d.out.Messages[:0]}

@@ -116,11 +116,11 @@ func TestSendOfGarbageIsAGRPCError(t *testing.T) {
 // TestSpread sends plain messages to a topic with 3 queues on one shard and 1 on the other.
 func TestSpread(t *testing.T) {
 	w := newWorld(t, nil)
-	for range 40 {
-		w.send(t, to("spread"))
+	for i := range 1000 {
+		w.send(t, join(to("spread"), id(i)))
 	}
-	if a, b := len(w.brokers[1].sent), len(w.brokers[2].sent); a != 30 || b != 10 {
-		t.Errorf("shards got %d and %d of 40", a, b)
+	if a, b := len(w.brokers[1].sent), len(w.brokers[2].sent); a < 700 || a > 800 || a+b != 1000 {
+		t.Errorf("shards got %d and %d of 1000", a, b)
 	}
 }
 
@@ -144,12 +144,15 @@ func TestShardsThatCannot(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t, nil)
 			tc.break1(w)
-			got := map[rmqv2.Code]int{}
-			for range 4 {
-				got[w.send(t, to("spread")).GetStatus().GetCode()]++
-			}
-			if tc.want == rmqv2.Code_OK && got[tc.want] != 4 || got[tc.want] < 3 {
-				t.Errorf("answers are %v", got)
+			topic := w.table.Load().Topic([]byte("spread"))
+			for i := range 8 {
+				want := tc.want
+				if topic.Placements[ranked(topic, fmt.Append(nil, "id-", i), 0)].Shard != 1 {
+					want = rmqv2.Code_OK
+				}
+				if r := w.send(t, join(to("spread"), id(i))); r.GetStatus().GetCode() != want {
+					t.Errorf("message %d: %v, want %v", i, r, want)
+				}
 			}
 		})
 	}
@@ -169,6 +172,30 @@ func TestShardsThatCannot(t *testing.T) {
 		t.Errorf("no shard can: %v", r)
 	}
 	if a, b := len(w.brokers[1].sent), len(w.brokers[2].sent); a != 1 || b != 1 {
+		t.Errorf("shards were asked %d and %d times", a, b)
+	}
+}
+
+// TestHomeOfMessageID: the first choice of an id never changes; while it is away for a moment the send waits
+// for it, and goes elsewhere only then.
+func TestHomeOfMessageID(t *testing.T) {
+	w := newWorld(t, nil)
+	topic := w.table.Load().Topic([]byte("spread"))
+	for i := range 200 {
+		name := fmt.Append(nil, "id-", i)
+		if a, b := ranked(topic, name, 0), ranked(topic, name, 1); a == b || a != ranked(topic, name, 0) {
+			t.Fatalf("choices of %s: %d, %d", name, a, b)
+		}
+	}
+	n := 0
+	for topic.Placements[ranked(topic, fmt.Append(nil, "id-", n), 0)].Shard != 1 {
+		n++
+	}
+	w.brokers[1].fail = mqerr.New(mqerr.NotLeader, "a moment")
+	if r := w.send(t, join(to("spread"), id(n))); r.GetStatus().GetCode() != rmqv2.Code_OK {
+		t.Errorf("no second choice: %v", r)
+	}
+	if a, b := len(w.brokers[1].sent), len(w.brokers[2].sent); a != homeTries+1 || b != 1 {
 		t.Errorf("shards were asked %d and %d times", a, b)
 	}
 }

@@ -48,7 +48,6 @@ type Options struct {
 // any call.
 type Server struct {
 	o        Options
-	turns    turns     // whose turn it is among the shards of a topic
 	sends    sync.Pool // of *send
 	receives receives  // shared by ReceiveMessage calls
 	pulls    pulls     // PullMessage calls that wait

@@ -107,7 +107,7 @@ func refusals(s *session) {
 
 	refused(s.t, send(&brokerapi.SendRequest{Head: s.head(), Topic: s.Topic}), mqerr.Invalid)
 	refused(s.t, send(&brokerapi.SendRequest{Head: s.head(), Topic: s.Topic, Messages: []brokerapi.Message{message(brokerapi.QueueID(s.Queues), 1)}}), mqerr.Invalid)
-	refused(s.t, send(&brokerapi.SendRequest{Head: s.head(), Topic: s.Topic, Messages: []brokerapi.Message{message(0, 1), message(1, 2)}}), mqerr.Invalid)
+	refused(s.t, send(&brokerapi.SendRequest{Head: s.head(), Topic: s.Topic, Messages: []brokerapi.Message{message(0, 1), message(brokerapi.QueueID(s.Queues), 2)}}), mqerr.Invalid)
 
 	require.Len(s.t, s.pop(s.receive()), 1, "what was refused left nothing behind")
 }

@@ -1,0 +1,223 @@
+// Package dedup is the duplicate window: where the log has messages that were stored lately, by a hash of
+// topic and message id, so that a message which is sent again is found.
+//
+// It is a view of the log. Entries (hash and position, 16 bytes) lie in generations of a third of the
+// window each; the oldest goes when the window has moved past it, or sooner when the memory is used up:
+// then the window is shorter for a while, and InForce says so. A generation is a table that is cut by
+// hash into small parts, so that no step takes long.
+//
+// A hash that is found proves nothing: the caller compares with the record. So what is lost here, a file
+// for example, costs a part of the window and is no error.
+//
+// Checkpoints name generations and their lengths; their entries are appended to files, one for each
+// generation (docs/format/dedup.md).
+package dedup
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+	"log/slog"
+	"math/bits"
+	"sync"
+	"time"
+
+	"github.com/perigee-mq/perigee/internal/vfs"
+	"github.com/perigee-mq/perigee/store/record"
+)
+
+// Options configures a Window. The zero value of a field means its default.
+type Options struct {
+	FS  vfs.FS
+	Dir string // of the files; it must exist
+	// Window is how long messages are remembered. Default 10 minutes, below 0: not at all.
+	Window time.Duration
+	// Bytes is the most memory that the tables take. Default 64 MiB, at least 64 KiB.
+	Bytes int64
+	Log   *slog.Logger
+}
+
+// Shape of the tables.
+const (
+	generations = 4 // three make a window
+	parts       = 64
+	slotBytes   = 16
+	partMin     = 16 // slots
+)
+
+// Window is the duplicate window of one broker. Its methods belong to the owner of the views, but for
+// Sync and Saved, which may run beside them, one at a time.
+type Window struct {
+	o        Options
+	windowMS int64
+	partMax  int // slots
+
+	gens      []*generation // the newest last
+	lostUntil int64         // what was stored before may be missing, ms; 0: nothing is
+
+	mu      sync.Mutex // guards what Sync takes over
+	pending []write    // entries that no file has
+	named   []record.Pos
+}
+
+// generation is the entries of a stretch of the log.
+type generation struct {
+	begin record.Pos // of its first entry; names its file
+	at    int64      // store time of that one, ms
+	last  int64      // store time of the last one
+	n     int64      // entries, those included that a later one of the same hash has replaced
+	crc   uint32     // of all entries, CRC32C
+	fresh []byte     // entries that no Encode has handed over
+	parts [parts]part
+}
+
+// part is an open-addressing table: pairs of hash and position + 1, 0 if free.
+type part struct {
+	slots []slot
+	used  int
+}
+
+type slot struct{ hash, pos uint64 }
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// New returns an empty window.
+func New(o Options) *Window {
+	if o.Window == 0 {
+		o.Window = 10 * time.Minute
+	}
+	if o.Bytes == 0 {
+		o.Bytes = 64 << 20
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	most := max(partMin, o.Bytes/generations/parts/slotBytes)
+	return &Window{o: o, windowMS: o.Window.Milliseconds(), partMax: 1 << (bits.Len64(uint64(most)) - 1)}
+}
+
+// Reset empties the window, as before the first record.
+func (w *Window) Reset() {
+	w.gens, w.lostUntil = nil, 0
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.pending = nil
+}
+
+// Add notes the message at pos, stored at a time in ms. Positions rise, and times do not fall.
+func (w *Window) Add(hash uint64, pos record.Pos, at int64) {
+	if w.windowMS <= 0 {
+		return
+	}
+	g := w.current()
+	if g == nil || at-g.at >= w.windowMS/(generations-1) || !g.put(hash, pos, w.partMax) {
+		g = &generation{begin: pos, at: at}
+		w.gens = append(w.gens, g)
+		g.put(hash, pos, w.partMax)
+	}
+	g.note(hash, pos, at)
+	for len(w.gens) > generations || len(w.gens) > 1 && w.gens[1].at <= at-w.windowMS {
+		w.lostUntil = max(w.lostUntil, w.gens[1].at)
+		w.gens[0] = nil
+		w.gens = w.gens[1:]
+	}
+}
+
+func (w *Window) current() *generation {
+	if len(w.gens) == 0 {
+		return nil
+	}
+	return w.gens[len(w.gens)-1]
+}
+
+// note appends an entry to what the file of the generation gets.
+func (g *generation) note(hash uint64, pos record.Pos, at int64) {
+	n := len(g.fresh)
+	g.fresh = binary.LittleEndian.AppendUint64(g.fresh, hash)
+	g.fresh = binary.LittleEndian.AppendUint64(g.fresh, uint64(pos))
+	g.crc = crc32.Update(g.crc, castagnoli, g.fresh[n:])
+	g.n++
+	g.last = at
+}
+
+// put enters a hash, in the place of an equal one. It is false if the generation is full.
+func (g *generation) put(hash uint64, pos record.Pos, most int) bool {
+	p := &g.parts[hash%parts]
+	s := p.find(hash)
+	if s == nil || s.pos == 0 {
+		if (p.used+1)*4 > len(p.slots)*3 {
+			if len(p.slots) >= most {
+				return false
+			}
+			p.grow()
+			s = p.find(hash)
+		}
+		p.used++
+	}
+	*s = slot{hash, uint64(pos) + 1}
+	return true
+}
+
+// find returns the slot of a hash, or the free one where it belongs; nil of an empty part.
+func (p *part) find(hash uint64) *slot {
+	if len(p.slots) == 0 {
+		return nil
+	}
+	mask := uint64(len(p.slots) - 1)
+	for i := hash / parts & mask; ; i = (i + 1) & mask {
+		if s := &p.slots[i]; s.pos == 0 || s.hash == hash {
+			return s
+		}
+	}
+}
+
+func (p *part) grow() {
+	old := p.slots
+	p.slots = make([]slot, max(partMin, 2*len(old)))
+	for i := range old {
+		if old[i].pos != 0 {
+			*p.find(old[i].hash) = old[i]
+		}
+	}
+}
+
+// Find appends the positions of messages that may be the one with this hash, the newest first: at most
+// one of each generation, 4.
+func (w *Window) Find(hash uint64, dst []record.Pos) []record.Pos {
+	for i := len(w.gens) - 1; i >= 0; i-- {
+		if s := w.gens[i].parts[hash%parts].find(hash); s != nil && s.pos != 0 {
+			dst = append(dst, record.Pos(s.pos-1))
+		}
+	}
+	return dst
+}
+
+// Window is how far back messages count, 0 if duplicates are not looked for.
+func (w *Window) Window() time.Duration { return max(0, time.Duration(w.windowMS)*time.Millisecond) }
+
+// InForce is how far back from a time in ms the window reaches really.
+func (w *Window) InForce(now int64) time.Duration {
+	if w.lostUntil == 0 || w.windowMS <= 0 {
+		return w.Window()
+	}
+	return time.Duration(max(0, min(w.windowMS, now-w.lostUntil))) * time.Millisecond
+}
+
+// Len is the number of entries.
+func (w *Window) Len() int64 {
+	n := int64(0)
+	for _, g := range w.gens {
+		n += g.n
+	}
+	return n
+}
+
+// Bytes is the memory of the tables.
+func (w *Window) Bytes() int64 {
+	n := int64(0)
+	for _, g := range w.gens {
+		for i := range g.parts {
+			n += int64(len(g.parts[i].slots)) * slotBytes
+		}
+	}
+	return n
+}

@@ -1,0 +1,159 @@
+package dedup
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/perigee-mq/perigee/internal/mqerr"
+	"github.com/perigee-mq/perigee/internal/vfs/memfs"
+	"github.com/perigee-mq/perigee/store/record"
+)
+
+func open(t require.TestingT, fs *memfs.FS, o Options) *Window {
+	require.NoError(t, fs.MkdirAll("dedup"))
+	o.FS, o.Dir = fs, "dedup"
+	return New(o)
+}
+
+func save(t require.TestingT, w *Window) []byte {
+	b := w.Encode(nil)
+	require.NoError(t, w.Sync())
+	require.NoError(t, w.Saved())
+	return b
+}
+
+func newest(w *Window, hash uint64) record.Pos {
+	if found := w.Find(hash, nil); len(found) > 0 {
+		return found[0]
+	}
+	return -1
+}
+
+// Random adds, checkpoints and restarts against a map of everything: within the window that is in force
+// every message is found, at its newest position.
+func TestAgainstModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		o := Options{Window: 3 * time.Second, Bytes: 64 << 10}
+		fs := memfs.New()
+		w := open(t, fs, o)
+		type stored struct {
+			pos record.Pos
+			at  int64
+		}
+		all := map[uint64]stored{}
+		pos, now := record.Pos(0), int64(1000)
+		t.Repeat(map[string]func(*rapid.T){
+			"add": func(t *rapid.T) {
+				for range rapid.IntRange(1, 400).Draw(t, "n") {
+					h := rapid.Uint64Range(0, 3000).Draw(t, "hash")
+					if h%3 == 0 {
+						h *= 0x9e3779b97f4a7c15
+					}
+					pos += 64
+					now += int64(h % 3)
+					w.Add(h, pos, now)
+					all[h] = stored{pos, now}
+				}
+			},
+			"wait": func(t *rapid.T) { now += int64(rapid.IntRange(0, 2000).Draw(t, "ms")) },
+			"restart": func(t *rapid.T) {
+				b := save(t, w)
+				again := open(t, fs, o)
+				require.NoError(t, again.Decode(b))
+				require.Equal(t, b, again.Encode(nil), "equal windows give equal bytes")
+				w = again
+			},
+			"": func(t *rapid.T) {
+				from := now - w.InForce(now).Milliseconds()
+				for h, s := range all {
+					if s.at > from {
+						require.Equal(t, s.pos, newest(w, h))
+					}
+				}
+				require.LessOrEqual(t, w.Bytes(), o.Bytes)
+			},
+		})
+	})
+}
+
+func TestWindowMoves(t *testing.T) {
+	w := open(t, memfs.New(), Options{Window: 3 * time.Second})
+	for i := range int64(10) {
+		w.Add(uint64(i), record.Pos(i*64), i*1000)
+	}
+	require.Equal(t, record.Pos(9*64), newest(w, 9))
+	require.Equal(t, record.Pos(6*64), newest(w, 6))
+	require.Equal(t, record.Pos(-1), newest(w, 3))
+	require.Equal(t, 3*time.Second, w.InForce(9000))
+}
+
+// Beyond its memory the window is shorter, and says so.
+func TestWindowShortens(t *testing.T) {
+	w := open(t, memfs.New(), Options{Window: time.Hour, Bytes: 64 << 10})
+	for i := range int64(10_000) {
+		w.Add(hashOf(i), record.Pos(i*64), i)
+	}
+	in := w.InForce(10_000)
+	require.Less(t, in, 5*time.Second)
+	require.Greater(t, in, time.Second)
+	require.LessOrEqual(t, w.Bytes(), int64(64<<10))
+}
+
+// What is lost of the files costs window and nothing else.
+func TestLostFiles(t *testing.T) {
+	for name, harm := range map[string]func(*memfs.FS, string){
+		"removed": func(fs *memfs.FS, name string) { _ = fs.Remove(name) },
+		"short": func(fs *memfs.FS, name string) {
+			f, _ := fs.Open(name)
+			_ = f.Truncate(40)
+		},
+		"damaged": func(fs *memfs.FS, name string) {
+			f, _ := fs.Open(name)
+			_, _ = f.WriteAt([]byte{1, 2, 3}, 5)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fs := memfs.New()
+			w := open(t, fs, Options{Window: 3 * time.Second})
+			for i := range int64(200) {
+				w.Add(hashOf(i), record.Pos(i*64), i*10)
+			}
+			b := save(t, w)
+			names, err := fs.List("dedup")
+			require.NoError(t, err)
+			require.Len(t, names, 2)
+			harm(fs, "dedup/"+names[0])
+			again := open(t, fs, Options{Window: 3 * time.Second})
+			require.NoError(t, again.Decode(b))
+			require.Equal(t, 999*time.Millisecond, again.InForce(1990))
+			require.Equal(t, record.Pos(199*64), newest(again, hashOf(199)))
+		})
+	}
+}
+
+func TestOff(t *testing.T) {
+	w := open(t, memfs.New(), Options{Window: -1})
+	w.Add(1, 64, 1)
+	require.Empty(t, w.Find(1, nil))
+	require.Zero(t, w.InForce(5))
+}
+
+// Whatever the bytes are, decoding ends, and is a window or an error.
+func FuzzDecode(f *testing.F) {
+	fs := memfs.New()
+	w := open(f, fs, Options{})
+	w.Add(1, 64, 1)
+	f.Add(save(f, w))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		w := open(t, fs, Options{})
+		if err := w.Decode(b); err != nil && !mqerr.Is(err, mqerr.Corrupt) && !mqerr.Is(err, mqerr.Unsupported) {
+			t.Fatal(err)
+		}
+	})
+}
+
+// hashOf spreads a number.
+func hashOf(i int64) uint64 { return uint64(i) * 0x9e3779b97f4a7c15 }

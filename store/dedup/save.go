@@ -1,0 +1,207 @@
+package dedup
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"log/slog"
+	"path/filepath"
+
+	"github.com/perigee-mq/perigee/internal/mqerr"
+	"github.com/perigee-mq/perigee/store/record"
+)
+
+// The section of a checkpoint, in uvarints: version (1), lost until (ms), number of generations, and for
+// each, oldest first: begin, time of the first entry, time of the last one, entries, CRC32C of them.
+const version = 1
+
+// write is entries for the file of a generation.
+type write struct {
+	begin record.Pos
+	from  int64 // byte offset
+	data  []byte
+}
+
+// Encode appends the state to dst, for a checkpoint: equal windows give equal bytes. The entries that no
+// file has yet are handed over to Sync, which must have returned before the checkpoint is durable.
+func (w *Window) Encode(dst []byte) []byte {
+	dst = binary.AppendUvarint(dst, version)
+	dst = binary.AppendUvarint(dst, uint64(w.lostUntil))
+	dst = binary.AppendUvarint(dst, uint64(len(w.gens)))
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.named = w.named[:0]
+	for _, g := range w.gens {
+		for _, v := range []uint64{uint64(g.begin), uint64(g.at), uint64(g.last), uint64(g.n), uint64(g.crc)} {
+			dst = binary.AppendUvarint(dst, v)
+		}
+		w.named = append(w.named, g.begin)
+		if len(g.fresh) > 0 {
+			w.pending = append(w.pending, write{begin: g.begin, from: g.n*slotBytes - int64(len(g.fresh)), data: g.fresh})
+			g.fresh = nil
+		}
+	}
+	return dst
+}
+
+// Decode replaces the window with the one of a section and the files that it names. A generation whose
+// file is missing or not as it was is left out: the window is shorter then. On an error, which the section
+// alone can give, nothing has changed.
+func (w *Window) Decode(b []byte) error {
+	r := reader{b: b}
+	if v := r.uvarint(); v != version && !r.bad {
+		return mqerr.New(mqerr.Unsupported, "duplicate window of version %d, this release knows %d", v, version)
+	}
+	lost := int64(r.uvarint())
+	n := r.uvarint()
+	if n > generations {
+		r.bad = true
+	}
+	var gens []*generation
+	for range n {
+		if r.bad {
+			break
+		}
+		g := &generation{begin: record.Pos(r.uvarint()), at: int64(r.uvarint()), last: int64(r.uvarint()), n: int64(r.uvarint()), crc: uint32(r.uvarint())}
+		if g.begin < 0 || g.at < 0 || g.last < g.at || g.n < 1 || g.n > 1<<40 || len(gens) > 0 && g.begin <= gens[len(gens)-1].begin {
+			r.bad = true
+		}
+		gens = append(gens, g)
+	}
+	if r.bad || len(r.b) > 0 || lost < 0 {
+		return mqerr.New(mqerr.Corrupt, "duplicate window that cannot be decoded")
+	}
+	w.Reset()
+	if w.windowMS <= 0 {
+		return nil
+	}
+	w.lostUntil = lost
+	for _, g := range gens {
+		if err := w.load(g); err != nil {
+			w.lostUntil = max(w.lostUntil, g.last+1)
+			w.o.Log.LogAttrs(context.Background(), slog.LevelWarn, "a part of the duplicate window is lost: messages sent again from that time are stored again",
+				slog.String("file", w.path(g.begin)), slog.String("error", err.Error()))
+			continue
+		}
+		w.gens = append(w.gens, g)
+	}
+	return nil
+}
+
+// load reads the entries of a generation.
+func (w *Window) load(g *generation) error {
+	f, err := w.o.FS.OpenRead(w.path(g.begin))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if size, err := f.Size(); err != nil || size < g.n*slotBytes {
+		return errors.Join(err, fmt.Errorf("it has %d bytes, expected %d", size, g.n*slotBytes))
+	}
+	buf := make([]byte, min(g.n*slotBytes, 1<<20))
+	crc := uint32(0)
+	for at := int64(0); at < g.n*slotBytes; {
+		b := buf[:min(int64(len(buf)), g.n*slotBytes-at)]
+		if _, err := f.ReadAt(b, at); err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		at += int64(len(b))
+		crc = crc32.Update(crc, castagnoli, b)
+		for ; len(b) > 0; b = b[slotBytes:] {
+			pos := record.Pos(binary.LittleEndian.Uint64(b[8:]))
+			if pos < g.begin || !g.put(binary.LittleEndian.Uint64(b), pos, max(w.partMax, partMin)) {
+				return errors.New("it does not fit: it is damaged, or the memory of the window was made smaller")
+			}
+		}
+	}
+	if crc != g.crc {
+		return errors.New("its checksum is wrong")
+	}
+	return nil
+}
+
+// Sync writes what earlier calls of Encode handed over, and makes it durable.
+func (w *Window) Sync() error {
+	w.mu.Lock()
+	pending := w.pending
+	w.pending = nil
+	w.mu.Unlock()
+	named := false
+	for i, p := range pending {
+		isNew, err := w.append(p)
+		if err != nil {
+			w.mu.Lock()
+			w.pending = append(pending[i:], w.pending...) // for the next time
+			w.mu.Unlock()
+			return fmt.Errorf("duplicate window %s: %w", w.path(p.begin), err)
+		}
+		named = named || isNew
+	}
+	if named {
+		return w.o.FS.SyncDir(w.o.Dir)
+	}
+	return nil
+}
+
+func (w *Window) append(p write) (isNew bool, err error) {
+	f, err := w.o.FS.Open(w.path(p.begin))
+	if errors.Is(err, fs.ErrNotExist) {
+		isNew = true
+		f, err = w.o.FS.Create(w.path(p.begin))
+	}
+	if err != nil {
+		return isNew, err
+	}
+	defer f.Close()
+	if _, err := f.WriteAt(p.data, p.from); err != nil {
+		return isNew, err
+	}
+	return isNew, f.Sync()
+}
+
+// Saved says that the checkpoint of the last Encode is durable: files that it does not name are deleted.
+func (w *Window) Saved() error {
+	w.mu.Lock()
+	keep := map[string]bool{}
+	for _, begin := range w.named {
+		keep[name(begin)] = true
+	}
+	w.mu.Unlock()
+	names, err := w.o.FS.List(w.o.Dir)
+	if err != nil {
+		return err
+	}
+	for _, n := range names {
+		if !keep[n] {
+			if err := w.o.FS.Remove(filepath.Join(w.o.Dir, n)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func name(begin record.Pos) string { return fmt.Sprintf("%020d", int64(begin)) }
+
+func (w *Window) path(begin record.Pos) string { return filepath.Join(w.o.Dir, name(begin)) }
+
+// reader reads uvarints from the front of b.
+type reader struct {
+	b   []byte
+	bad bool
+}
+
+func (r *reader) uvarint() uint64 {
+	v, n := binary.Uvarint(r.b)
+	if n <= 0 {
+		r.bad = true
+		r.b = nil
+		return 0
+	}
+	r.b = r.b[n:]
+	return v
+}

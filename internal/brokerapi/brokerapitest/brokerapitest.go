@@ -33,6 +33,9 @@ type Harness struct {
 	Transactions bool
 	// Pulls says that the broker has Pull, SetOffsets, Offset and Reset.
 	Pulls bool
+	// Dead is the dead-letter topic of Group, with one queue; 0 says that the broker has neither Forward
+	// nor Redrive.
+	Dead brokerapi.TopicID
 	// Delays says that the broker has delayed messages and Recall.
 	Delays bool
 }
@@ -70,6 +73,8 @@ var tests = []struct {
 	{"SessionTimeout", sessionTimeout},
 	{"More", more},
 	{"Arm", arm},
+	{"Forward", ifDead(forwards)},
+	{"Redrive", ifDead(redrives)},
 	{"ArmAfterMessages", armAfterMessages},
 	{"ArmForRedelivery", armForRedelivery},
 	{"ArmTwoProxies", armTwoProxies},

@@ -15,10 +15,15 @@ func (v *views) ordered(id record.GroupID) bool {
 // applyGroup creates, changes or deletes a group. What is in flight stays as it is when the group is
 // handed messages in order from here on, or not any more.
 func (v *views) applyGroup(pos record.Pos, at int64, m *record.Meta) error {
+	id := record.GroupID(m.ID)
+	was := v.ordered(id)
 	if err := v.groups.Apply(pos, at, m); err != nil {
 		return err
 	}
-	return v.pop.SetOrdered(record.GroupID(m.ID), v.ordered(record.GroupID(m.ID)))
+	if is := v.ordered(id); is != was {
+		return v.pop.SetOrdered(id, is)
+	}
+	return nil
 }
 
 // messageGroups reads the message-group hashes of messages from off on. One that is deleted by now counts

@@ -42,6 +42,10 @@ const (
 	parts       = 64
 	slotBytes   = 16
 	partMin     = 16 // slots
+
+	// keptNames is how many calls of Encode keep their files: those of the two checkpoints that are kept, and one
+	// that may be under way.
+	keptNames = 3
 )
 
 // Window is the duplicate window of one broker. Its methods belong to the owner of the views, but for
@@ -54,9 +58,9 @@ type Window struct {
 	gens      []*generation // the newest last
 	lostUntil int64         // what was stored before may be missing, ms; 0: nothing is
 
-	mu      sync.Mutex // guards what Sync takes over
-	pending []write    // entries that no file has
-	named   []record.Pos
+	mu      sync.Mutex              // guards what Sync takes over
+	pending []write                 // entries that no file has
+	named   [keptNames][]record.Pos // generations of the last calls of Encode, the last one first
 }
 
 // generation is the entries of a stretch of the log.

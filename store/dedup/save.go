@@ -34,12 +34,13 @@ func (w *Window) Encode(dst []byte) []byte {
 	dst = binary.AppendUvarint(dst, uint64(len(w.gens)))
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.named = w.named[:0]
+	copy(w.named[1:], w.named[:])
+	w.named[0] = nil
 	for _, g := range w.gens {
 		for _, v := range []uint64{uint64(g.begin), uint64(g.at), uint64(g.last), uint64(g.n), uint64(g.crc)} {
 			dst = binary.AppendUvarint(dst, v)
 		}
-		w.named = append(w.named, g.begin)
+		w.named[0] = append(w.named[0], g.begin)
 		if len(g.fresh) > 0 {
 			w.pending = append(w.pending, write{begin: g.begin, from: g.n*slotBytes - int64(len(g.fresh)), data: g.fresh})
 			g.fresh = nil
@@ -76,13 +77,22 @@ func (w *Window) Decode(b []byte) error {
 		return mqerr.New(mqerr.Corrupt, "duplicate window that cannot be decoded")
 	}
 	w.Reset()
+	w.mu.Lock()
+	for _, g := range gens {
+		w.named[0] = append(w.named[0], g.begin)
+	}
+	w.mu.Unlock()
 	if w.windowMS <= 0 {
 		return nil
 	}
 	w.lostUntil = lost
-	for _, g := range gens {
+	for i, g := range gens {
 		if err := w.load(g); err != nil {
-			w.lostUntil = max(w.lostUntil, g.last+1)
+			until := g.last + 1
+			if i+1 < len(gens) {
+				until = gens[i+1].at
+			}
+			w.lostUntil = max(w.lostUntil, until)
 			w.o.Log.LogAttrs(context.Background(), slog.LevelWarn, "a part of the duplicate window is lost: messages sent again from that time are stored again",
 				slog.String("file", w.path(g.begin)), slog.String("error", err.Error()))
 			continue
@@ -163,12 +173,14 @@ func (w *Window) append(p write) (isNew bool, err error) {
 	return isNew, f.Sync()
 }
 
-// Saved says that the checkpoint of the last Encode is durable: files that it does not name are deleted.
+// Saved says that a checkpoint is durable: files that the last calls of Encode did not name are deleted.
 func (w *Window) Saved() error {
 	w.mu.Lock()
 	keep := map[string]bool{}
-	for _, begin := range w.named {
-		keep[name(begin)] = true
+	for _, names := range w.named {
+		for _, begin := range names {
+			keep[name(begin)] = true
+		}
 	}
 	w.mu.Unlock()
 	names, err := w.o.FS.List(w.o.Dir)

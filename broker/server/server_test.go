@@ -46,15 +46,18 @@ func newEngine(t *testing.T) brokerapitest.Harness {
 		Topics: []topic.Definition{
 			{ID: 1, Name: "one", Queues: 4, Version: 1}, {ID: 2, Name: "two", Queues: 4, Version: 2},
 			{ID: 30, Name: "%DLQ%a", Queues: 1, Version: 4},
+			{ID: 31, Name: "parent", Type: 5, Queues: 1, Version: 2},
 		},
 		Groups: []group.Definition{
 			{ID: 7, Name: "a", MaxAttempts: 17, Version: 3}, {ID: 8, Name: "b", MaxAttempts: 17, Version: 4},
+			{ID: 30, Name: "lite", MaxAttempts: 17, LiteTopic: "parent", Version: 4},
 		},
 		Full: true, Version: 4,
 	}))
 	return brokerapitest.Harness{
 		Connector: e, Topic: 1, OtherTopic: 2, Queues: 4, Group: 7, OtherGroup: 8, Epoch: 3,
 		SessionTimeout: time.Second, GoodbyeDelay: 200 * time.Millisecond, Pulls: true, Delays: true, Dead: 30, Transactions: true,
+		LiteParent: 31, LiteGroup: 30,
 	}
 }
 

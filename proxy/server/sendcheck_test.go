@@ -66,7 +66,6 @@ func none(*rmqv2.Message) {}
 // TestSendChecks walks the limits of a send, both sides of each. Codes are those of the reference
 // server unless it answers with an internal error.
 func TestSendChecks(t *testing.T) {
-	const unsupported = rmqv2.Code_UNSUPPORTED
 	letters := func(n int) string { return strings.Repeat("a", n) }
 	for _, tc := range []struct {
 		name string

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	rmqv2 "github.com/perigee-mq/perigee/api/apache/rocketmq/v2"
@@ -119,8 +118,8 @@ func (s *Server) completeSettings(settings *rmqv2.Settings, group *route.Group, 
 	sub.Fifo = new(group.Ordered)
 	sub.ReceiveBatchSize = new(int32(s.o.Limits.ReceiveBatch))
 	sub.LongPollingTimeout = durationpb.New(s.o.Limits.PollMax)
-	sub.LiteSubscriptionQuota = proto.Int32(int32(s.o.Limits.LiteQuota)) // to consumers of other kinds, too
-	sub.MaxLiteTopicSize = proto.Int32(int32(s.o.Limits.LiteTopicSize))
+	sub.LiteSubscriptionQuota = new(int32(s.o.Limits.LiteQuota)) // to consumers of other kinds, too
+	sub.MaxLiteTopicSize = new(int32(s.o.Limits.LiteTopicSize))
 	settings.BackoffPolicy = groupBackoff(group, node)
 }
 

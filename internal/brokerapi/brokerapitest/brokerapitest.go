@@ -38,6 +38,9 @@ type Harness struct {
 	Dead brokerapi.TopicID
 	// Delays says that the broker has delayed messages and Recall.
 	Delays bool
+	// LiteParent is a topic of lite topics, and LiteGroup a group that is bound to it. 0: not tested.
+	LiteParent brokerapi.TopicID
+	LiteGroup  brokerapi.GroupID
 }
 
 // Run tests an implementation. fresh is called once for each test and ends with t.
@@ -96,6 +99,7 @@ var tests = []struct {
 	{"PullRefusals", ifPulls(pullRefusals)},
 	{"Offsets", ifPulls(offsets)},
 	{"Reset", ifPulls(resets)},
+	{"LiteTopics", liteTopics},
 }
 
 // patience bounds every wait of the suite.

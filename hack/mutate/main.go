@@ -63,6 +63,9 @@ func main() {
 		}
 		return
 	}
+	if err := sound(chosen, *limit); err != nil {
+		fatal(err)
+	}
 	if bad := runAll(chosen, *jobs, *limit); bad > 0 {
 		fmt.Printf("mutate: %d of %d mutants are wrong or live\n", bad, len(chosen))
 		os.Exit(1)
@@ -73,6 +76,29 @@ func main() {
 func fatal(err error) {
 	fmt.Fprintln(os.Stderr, "mutate:", err)
 	os.Exit(2)
+}
+
+// sound runs every test command without a mutation: it must pass.
+func sound(all []mutation, limit time.Duration) error {
+	empty := filepath.Join(os.TempDir(), fmt.Sprintf("mutate-none-%d.json", os.Getpid()))
+	if err := os.WriteFile(empty, []byte(`{"Replace":{}}`), 0o600); err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(empty) }()
+	seen := map[string]bool{}
+	for _, m := range all {
+		for _, test := range m.tests {
+			command := strings.Join(test, " ")
+			if seen[command] {
+				continue
+			}
+			seen[command] = true
+			if failed, err := fails(empty, test, limit); failed || err != nil {
+				return fmt.Errorf("go test %s fails as the code is: %v", command, err)
+			}
+		}
+	}
+	return nil
 }
 
 // runAll runs mutants, a few at a time, and returns how many were not caught.

@@ -25,7 +25,6 @@ const (
 	Half                    // for a verdict
 	Recalled                // will never be delivered
 	RolledBack              // will never be delivered
-	GivenUp                 // never answered: it is in another topic now
 )
 
 // Message is one stored message.
@@ -211,11 +210,19 @@ func (m *Model) kill() {
 	}
 }
 
-// Restarted tells that the broker came back: every client gets a fresh time.
-func (m *Model) Restarted() {
+// Restarted tells that the broker came back: every client gets a fresh time, and the store clock is what the
+// newest record and the wall clock say.
+func (m *Model) Restarted(wall int64) error {
+	for _, x := range m.messages {
+		if x.stored > wall {
+			return wrong("the store clock is at %d, %s was stored at %d", wall, x.ID, x.stored)
+		}
+	}
+	m.wall = wall
 	for _, s := range m.sessions {
 		s.heard = m.now
 	}
+	return nil
 }
 
 // Alive reports clients.

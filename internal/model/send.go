@@ -159,11 +159,7 @@ func (m *Model) Recalled(x *Message, ok bool) error {
 
 // Ended checks the answer to a verdict: ok, or refused.
 func (m *Model) Ended(x *Message, commit, ok bool) error {
-	may := x.State == Half || commit == (x.State == Visible)
-	if x.State == GivenUp {
-		may = !commit && ok // the broker's own verdict, whatever it is called
-	}
-	if may != ok {
+	if may := x.State == Half || commit == (x.State == Visible); may != ok {
 		return wrong("verdict (commit: %v) of %s in state %d: accepted: %v", commit, x.ID, x.State, ok)
 	}
 	if x.State == Half {
@@ -204,14 +200,18 @@ func (m *Model) ToCheck(topics ...brokerapi.TopicID) string {
 	return ""
 }
 
-// GiveUp tells that half messages whose last check had no answer are in another topic now.
-func (m *Model) GiveUp(t brokerapi.TopicID) []string {
-	var ids []string
+// GivenUp are the half messages of a topic whose last check had no answer in time.
+func (m *Model) GivenUp(t brokerapi.TopicID) []*Message {
+	var all []*Message
 	for _, x := range m.messages {
 		if x.Topic == t && x.State == Half && x.checks >= m.ChecksMax && x.next <= m.wall {
-			x.State = GivenUp
-			ids = append(ids, x.ID)
+			all = append(all, x)
 		}
 	}
-	return ids
+	return all
+}
+
+// GiveUp tells that a half message must show up in another topic now.
+func (m *Model) GiveUp(x *Message, to brokerapi.TopicID) {
+	x.Topic, x.State, x.Queue, x.Offset, x.stored = to, Visible, 0, -1, -forever
 }

@@ -30,6 +30,7 @@ var worldOps = []worldOp{
 	{"send again", 0, (*world).sendAgain},
 	{"receive", 200, (*world).receive},
 	{"receive for a session", 40, (*world).receiveSession},
+	{"receive at a deadline", 40, (*world).receiveInTime},
 	{"ack", 120, (*world).ack},
 	{"ack late", 20, (*world).ackLate},
 	{"nack", 40, (*world).nack},
@@ -154,8 +155,23 @@ func (w *world) receive() bool { return w.receiveAs(false) }
 
 func (w *world) receiveSession() bool { return w.receiveAs(true) }
 
-func (w *world) receiveAs(session bool) bool {
-	t, g, name, tags := w.sub()
+// receiveInTime receives in the last millisecond of a lease, or in the first one after it.
+func (w *world) receiveInTime() bool {
+	i := w.rng.IntN(len(worldSubs))
+	s := worldSubs[i]
+	all := w.m.Deadlines(brokerapi.TopicID(w.topics[s.topic].ID), brokerapi.GroupID(w.groups[s.group].ID))
+	if len(all) == 0 {
+		return false
+	}
+	w.pass(all[w.rng.IntN(min(2, len(all)))] - w.m.Now() - w.rng.Int64N(2))
+	return w.receiveBy(i, false)
+}
+
+func (w *world) receiveAs(session bool) bool { return w.receiveBy(w.rng.IntN(len(worldSubs)), session) }
+
+func (w *world) receiveBy(sub int, session bool) bool {
+	s := worldSubs[sub]
+	t, g, name, tags := brokerapi.TopicID(w.topics[s.topic].ID), brokerapi.GroupID(w.groups[s.group].ID), s.topic, s.tags
 	w.observe(w.topics[name])
 	w.dead(g)
 	p := &model.Popped{

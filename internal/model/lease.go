@@ -246,3 +246,15 @@ func (m *Model) Held(t brokerapi.TopicID, g brokerapi.GroupID) []brokerapi.Handl
 		return l.done
 	})
 }
+
+// Deadlines are the times after now at which leases of a group on a topic end, at the latest, in order.
+func (m *Model) Deadlines(t brokerapi.TopicID, g brokerapi.GroupID) []int64 {
+	var all []int64
+	for _, l := range m.sub(t, g) {
+		if !l.done && l.until > m.now {
+			all = append(all, l.until)
+		}
+	}
+	slices.Sort(all)
+	return all
+}

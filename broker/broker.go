@@ -42,6 +42,9 @@ type Options struct {
 	Controller grpc.ClientConnInterface
 	// SegmentBytes is the size of a commit-log file. Default 1 GiB.
 	SegmentBytes int64
+	// DuplicateWindow and DuplicateBytes are those of store.Options.
+	DuplicateWindow time.Duration
+	DuplicateBytes  int64
 	// DrainTimeout bounds how long a stop waits for requests under way. Default 10 s.
 	DrainTimeout time.Duration
 	// Engine holds the engine's options; Store is filled in.
@@ -134,7 +137,7 @@ func (b *Broker) Run(ctx context.Context) error {
 
 // open takes the directory and recovers the views.
 func (b *Broker) open() error {
-	st, err := store.Open(store.Options{FS: b.o.FS, Dir: b.o.DataDir, SegmentBytes: b.o.SegmentBytes, Log: b.o.Log, LogEvents: b.logEvents()})
+	st, err := store.Open(store.Options{FS: b.o.FS, Dir: b.o.DataDir, SegmentBytes: b.o.SegmentBytes, DuplicateWindow: b.o.DuplicateWindow, DuplicateBytes: b.o.DuplicateBytes, Log: b.o.Log, LogEvents: b.logEvents()})
 	if err != nil {
 		return err
 	}

@@ -45,6 +45,8 @@ func register(m metric.Meter, e *engine.Engine) error {
 	timers := r.gauge("perigee_delay_waiting_messages", "messages that wait for their time", "")
 	late := r.gauge("perigee_delay_lateness_max", "the longest that a message was delivered after its time, since the start", "milliseconds")
 	lateSum := r.counter("perigee_delay_lateness", "how long messages were delivered after their times, all together, in milliseconds")
+	window := r.gauge("perigee_duplicate_window", "how far back messages that are sent again are found", "milliseconds")
+	remembered := r.gauge("perigee_duplicate_entries", "messages that are remembered to find those that are sent again", "")
 	events := r.counter("perigee_broker_events", "what the broker has done, by kind")
 	if r.err != nil {
 		return r.err
@@ -76,6 +78,8 @@ func register(m metric.Meter, e *engine.Engine) error {
 		o.ObserveInt64(lites, int64(s.Sizes.LiteTopics))
 		o.ObserveInt64(liteSubs, int64(s.LiteSubscriptions))
 		o.ObserveInt64(epoch, int64(s.Epoch))
+		o.ObserveInt64(window, s.DuplicateWindowMS)
+		o.ObserveInt64(remembered, s.DuplicateEntries)
 		o.ObserveInt64(written, int64(s.Written))
 		o.ObserveInt64(behind, int64(s.Written-s.Durable))
 		o.ObserveInt64(saved, int64(s.Checkpoint))
@@ -119,6 +123,7 @@ func counted(c *engine.Counts) map[string]int64 {
 		"positions_stored": c.Positions.Load(), "group_resets": c.Resets.Load(),
 		"sessions_ended": c.Sessions.Load(), "checkpoints": c.Checkpoints.Load(),
 		"half_messages": c.Halves.Load(), "half_messages_refused": c.HalvesRefused.Load(), "transaction_checks": c.Checks.Load(),
+		"duplicates": c.Duplicates.Load(), "duplicate_ids_with_other_bodies": c.DuplicatesDiffer.Load(),
 		"transactions_given_up": c.GivenUp.Load(),
 		"lite_topics_expired":   c.LiteExpired.Load(), "lite_messages_expired_undone": c.LiteUndone.Load(), "lite_quota_refused": c.LiteRefused.Load(),
 	}

@@ -85,7 +85,8 @@ type Message struct {
 	Body       []byte
 }
 
-// SendRequest stores messages of one topic, all or nothing, next to each other in order.
+// SendRequest stores messages of one topic, all or nothing, next to each other in order. Those that were
+// stored before are answered and not stored again.
 type SendRequest struct {
 	Head
 	Topic    TopicID

@@ -114,7 +114,7 @@ settle() {
 rm -rf "$logs"
 mkdir -p "$logs"
 build_all
-sed "s|-RUN}|-$run}|" interop/setup.yaml >"$work/setup.yaml"
+sed -E "s/-RUN([,}])/-$run\1/" interop/setup.yaml >"$work/setup.yaml"
 for target in "${targets[@]}"; do
   say "starting $target"
   "$target"

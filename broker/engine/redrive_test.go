@@ -3,7 +3,6 @@ package engine
 import (
 	"fmt"
 	"math/rand/v2"
-	"sync"
 	"testing"
 	"time"
 
@@ -122,15 +121,31 @@ func TestRedriveTwiceAtOnce(t *testing.T) {
 		texts = append(texts, fmt.Sprint(i))
 	}
 	b.withLetters(topicSync, texts...)
-	var both sync.WaitGroup
-	for range 2 {
-		both.Go(func() {
-			if _, err := b.proxy.Redrive(t.Context(), &brokerapi.RedriveRequest{Dead: brokerapi.TopicID(topicDead), Max: 100}); err != nil {
+	req := &brokerapi.RedriveRequest{Dead: brokerapi.TopicID(topicDead), Max: 100}
+	both, replies := [2]redrive{{req: req}, {req: req}}, [2]brokerapi.RedriveReply{}
+	require.NoError(t, b.engine.call(t.Context(), func(w *writer) {
+		for i := range both {
+			if err := both[i].find(w); err != nil {
 				t.Error(err)
 			}
-		})
+		}
+	}))
+	for i := range both {
+		require.NoError(t, both[i].read(t.Context(), b.engine))
 	}
-	both.Wait()
+	require.NoError(t, b.engine.call(t.Context(), func(w *writer) {
+		for i := range both {
+			both[i].write(w, &replies[i])
+		}
+	}))
+	for i := range both {
+		for j := range both[i].list {
+			both[i].list[j].b.ref.Release()
+		}
+	}
+	require.Equal(t, 40, replies[0].Redriven)
+	require.Zero(t, replies[1].Redriven)
+	require.Len(t, replies[1].Failed, 40)
 	var all []got
 	for len(all) < 40 {
 		all = append(all, b.mustPop(topicSync, groupB)...)

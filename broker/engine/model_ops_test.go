@@ -27,7 +27,7 @@ var worldOps = []worldOp{
 	{"send delayed", 40, (*world).sendDelayed},
 	{"send half", 40, (*world).sendHalf},
 	{"send with priority", 30, (*world).sendPriority},
-	{"send again", 0, (*world).sendAgain},
+	{"send again", 20, (*world).sendAgain},
 	{"receive", 200, (*world).receive},
 	{"receive for a session", 40, (*world).receiveSession},
 	{"receive at a deadline", 40, (*world).receiveInTime},
@@ -310,6 +310,7 @@ func (w *world) end(commit bool) bool {
 	if x == nil {
 		return false
 	}
+	x = w.m.Newest(x)
 	_, err := wait(w.t, func(done func(*brokerapi.EndTxnReply, error)) {
 		w.b.proxy.EndTxn(&brokerapi.EndTxnRequest{Topic: x.Topic, ID: []byte(x.ID), Commit: commit, Source: brokerapi.TxnByClient}, done)
 	})

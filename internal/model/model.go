@@ -42,7 +42,8 @@ type Message struct {
 	Queue     brokerapi.QueueID
 	Offset    brokerapi.QueueOffset // -1 until it was seen in its queue
 
-	sent   int // order of its send among all
+	origin brokerapi.TopicID // the topic it was sent to, 0 if no client sent it
+	sent   int               // order of its send among all
 	next   int64
 	checks int
 	stored int64 // store clock at its send

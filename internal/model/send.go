@@ -31,7 +31,7 @@ func (m *Model) sentOne(t brokerapi.TopicID, s *brokerapi.Message, r brokerapi.S
 		return nil
 	}
 	x := &Message{
-		Topic: t, ID: string(s.ID), Body: string(s.Body), Type: s.Type, Group: s.GroupHash, Priority: s.Priority, Lite: s.Lite,
+		Topic: t, origin: t, ID: string(s.ID), Body: string(s.Body), Type: s.Type, Group: s.GroupHash, Priority: s.Priority, Lite: s.Lite,
 		DeliverAt: s.DeliverAt, Pos: r.Pos, Queue: r.Queue, Offset: r.Offset, sent: m.count, stored: m.wall,
 	}
 	m.count++
@@ -69,10 +69,11 @@ func (m *Model) sentOne(t brokerapi.TopicID, s *brokerapi.Message, r brokerapi.S
 	return nil
 }
 
-// duplicate finds the first copy of a message within the window.
+// duplicate finds the first copy of a message within the window. A half message that was rolled back is none:
+// who sends it again begins a new transaction.
 func (m *Model) duplicate(t brokerapi.TopicID, s *brokerapi.Message, window int64) *Message {
 	i := slices.IndexFunc(m.messages, func(x *Message) bool {
-		return x.Topic == t && x.ID == string(s.ID) && x.Body == string(s.Body) && x.stored+window > m.wall
+		return x.origin == t && x.ID == string(s.ID) && x.Body == string(s.Body) && (x.stored+window > m.wall || x.State == Half) && x.State != RolledBack
 	})
 	if i < 0 {
 		return nil
@@ -125,7 +126,7 @@ func (m *Model) died(t brokerapi.TopicID, d *brokerapi.Delivery, id string) (err
 		}
 		m.Deaths = slices.Delete(m.Deaths, i, i+1)
 		x := *death.Of
-		x.Topic, x.Queue, x.Offset, x.State, x.sent, x.Pos, x.stored = t, d.Queue, d.Offset, Visible, m.count, -1, -forever
+		x.Topic, x.origin, x.Queue, x.Offset, x.State, x.sent, x.Pos = t, 0, d.Queue, d.Offset, Visible, m.count, -1
 		m.count++
 		m.messages = append(m.messages, &x)
 		return nil, true
@@ -155,6 +156,16 @@ func (m *Model) Recalled(x *Message, ok bool) error {
 		x.State = Recalled
 	}
 	return nil
+}
+
+// Newest is the newest message of a topic with the id of x: a verdict that names the id is about that one.
+func (m *Model) Newest(x *Message) *Message {
+	for _, o := range m.messages {
+		if o.Topic == x.Topic && o.ID == x.ID {
+			x = o
+		}
+	}
+	return x
 }
 
 // Ended checks the answer to a verdict: ok, or refused.
@@ -213,5 +224,5 @@ func (m *Model) GivenUp(t brokerapi.TopicID) []*Message {
 
 // GiveUp tells that a half message must show up in another topic now.
 func (m *Model) GiveUp(x *Message, to brokerapi.TopicID) {
-	x.Topic, x.State, x.Queue, x.Offset, x.stored = to, Visible, 0, -1, -forever
+	x.Topic, x.State, x.Queue, x.Offset = to, Visible, 0, -1
 }

@@ -27,9 +27,9 @@ func stored(t *testing.T, user map[string]string, sys *rmqv2.SystemProperties) *
 func TestProperties(t *testing.T) {
 	at := time.UnixMilli(1_700_000_000_123)
 	m := stored(t, map[string]string{"n": "2", "empty": "", "TRACE_CONTEXT": "user's", "CHECK_IMMUNITY_TIME_IN_SECONDS": "user's"}, &rmqv2.SystemProperties{
-		Tag: proto.String("blue"), Keys: []string{"k1", "k2"}, MessageId: "id", MessageType: rmqv2.MessageType_TRANSACTION, BornTimestamp: timestamppb.New(at), BornHost: "here",
-		DeliveryTimestamp: timestamppb.New(at.Add(time.Second)), MessageGroup: proto.String("g"), TraceContext: proto.String("trace"),
-		OrphanedTransactionRecoveryDuration: durationpb.New(90 * time.Second), LiteTopic: proto.String("lite"), Priority: proto.Int32(0),
+		Tag: new("blue"), Keys: []string{"k1", "k2"}, MessageId: "id", MessageType: rmqv2.MessageType_TRANSACTION, BornTimestamp: timestamppb.New(at), BornHost: "here",
+		DeliveryTimestamp: timestamppb.New(at.Add(time.Second)), MessageGroup: new("g"), TraceContext: new("trace"),
+		OrphanedTransactionRecoveryDuration: durationpb.New(90 * time.Second), LiteTopic: new("lite"), Priority: new(int32(0)),
 	})
 	for name, want := range map[string]string{
 		"n": "2", "empty": "", "TAGS": "blue", "KEYS": "k1 k2", "UNIQ_KEY": "id", "TRAN_MSG": "true", "BORN_TIMESTAMP": "1700000000123", "__BORNHOST": "here",
@@ -57,7 +57,7 @@ func TestProperties(t *testing.T) {
 }
 
 func TestMatch(t *testing.T) {
-	m := stored(t, map[string]string{"n": "2", "color": "red"}, &rmqv2.SystemProperties{Tag: proto.String("blue")})
+	m := stored(t, map[string]string{"n": "2", "color": "red"}, &rmqv2.SystemProperties{Tag: new("blue")})
 	f, err := Compile("n > 1 AND color <> 'blue' AND TAGS IN ('blue') AND absent IS NULL")
 	require.NoError(t, err)
 	require.True(t, f.Match(m))

@@ -1,6 +1,7 @@
 package filter
 
 import (
+	"slices"
 	"strconv"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -137,7 +138,7 @@ func system(m *record.Msg, want protowire.Number) (value []byte, ok bool) {
 		switch {
 		case num != want:
 		case num == fieldKeys && ok:
-			value = append(append(value[:len(value):len(value)], ' '), data...)
+			value = append(append(slices.Clip(value), ' '), data...)
 		default:
 			value, ok = data, true
 		}

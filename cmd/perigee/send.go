@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/time/rate"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	rmqv2 "github.com/perigee-mq/perigee/api/apache/rocketmq/v2"
@@ -152,7 +151,7 @@ func (s *sendSettings) message(cl *client, topic string, body []byte, props map[
 		sys.LiteTopic, sys.MessageType = &s.Lite, rmqv2.MessageType_LITE
 	}
 	if s.Priority >= 0 {
-		sys.Priority, sys.MessageType = proto.Int32(int32(s.Priority)), rmqv2.MessageType_PRIORITY
+		sys.Priority, sys.MessageType = new(int32(s.Priority)), rmqv2.MessageType_PRIORITY
 	}
 	if at := s.due(time.Now()); at != nil {
 		sys.DeliveryTimestamp, sys.MessageType = at, rmqv2.MessageType_DELAY

@@ -23,10 +23,11 @@ var texts = []string{"", "x", "xy", "1", "2", "1.5", "-3", "true", "FALSE", "1e1
 var numbers = []string{"0", "1", "2L", "-3", "1.5", "10", "9223372036854775807", "9223372036854775808.0", "1e-1", "0.0"}
 
 func rational(s string) (*big.Rat, bool) {
+	s = strings.TrimSuffix(s, "L")
 	if s == "" || strings.ContainsAny(s, "xyTRUEFALSEtrufals") {
 		return nil, false
 	}
-	return new(big.Rat).SetString(strings.TrimSuffix(s, "L"))
+	return new(big.Rat).SetString(s)
 }
 
 func letter(b bool) string {

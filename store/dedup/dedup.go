@@ -18,6 +18,7 @@ import (
 	"hash/crc32"
 	"log/slog"
 	"math/bits"
+	"slices"
 	"sync"
 	"time"
 
@@ -187,8 +188,8 @@ func (p *part) grow() {
 // Find appends the positions of messages that may be the one with this hash, the newest first: at most
 // one of each generation, 4.
 func (w *Window) Find(hash uint64, dst []record.Pos) []record.Pos {
-	for i := len(w.gens) - 1; i >= 0; i-- {
-		if s := w.gens[i].parts[hash%parts].find(hash); s != nil && s.pos != 0 {
+	for _, g := range slices.Backward(w.gens) {
+		if s := g.parts[hash%parts].find(hash); s != nil && s.pos != 0 {
 			dst = append(dst, record.Pos(s.pos-1))
 		}
 	}

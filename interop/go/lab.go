@@ -49,11 +49,14 @@ func (l *lab) start() error {
 
 // consumer starts a simple consumer of the topic of a check.
 func (l *lab) consumer(check, tags string) (*consumer, error) {
+	return l.consumerOf(check, topic(check), rmq.NewFilterExpression(tags))
+}
+
+// consumerOf starts a simple consumer of a topic, with the group of a check.
+func (l *lab) consumerOf(check, topic string, filter *rmq.FilterExpression) (*consumer, error) {
 	c, err := rmq.NewSimpleConsumer(l.config(l.consuming, check),
 		rmq.WithSimpleAwaitDuration(await),
-		rmq.WithSimpleSubscriptionExpressions(map[string]*rmq.FilterExpression{
-			topic(check): rmq.NewFilterExpression(tags),
-		}))
+		rmq.WithSimpleSubscriptionExpressions(map[string]*rmq.FilterExpression{topic: filter}))
 	if err != nil {
 		return nil, err
 	}

@@ -23,6 +23,7 @@ func main() {
 	endpoints := flag.String("endpoints", "127.0.0.1:8081", "HOST:PORT to produce at, and after a comma one to consume at")
 	run := flag.String("run", "1", "the end of the names of the consumer groups")
 	withTLS := flag.Bool("tls", true, "the port speaks TLS too")
+	half := flag.String("half", "", "only send a message in a transaction, with this as its property try, and print its id")
 	flag.Parse()
 	configureClient()
 
@@ -31,6 +32,14 @@ func main() {
 		consuming = producing
 	}
 	l := &lab{producing: producing, consuming: consuming, run: *run}
+	if *half != "" {
+		rmq.EnableSsl = false
+		if err := within(checkMax, func() error { return l.sendHalf(*half) }); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	var r report
 
 	// TLS is a switch of the whole process, looked at when a connection is made:
@@ -47,16 +56,32 @@ func main() {
 		r.fail("start", err)
 		os.Exit(r.end())
 	}
+	for name, lacking := range map[string]string{
+		"recall":   "the client cannot recall",
+		"priority": "the client sets no priority",
+		"lite":     "the client has no lite consumer",
+		"batch":    "the client sends one message in a request",
+	} {
+		r.lacks(name, lacking)
+	}
 	var wg sync.WaitGroup
 	for name, check := range map[string]func() error{
-		"send-100":         l.sendHundred,
-		"tag-filter":       l.tagFilter,
-		"no-ack":           l.noAck,
-		"change-invisible": l.changeInvisible,
-		"push-consume":     l.pushConsume,
-		"long-poll-wake":   l.longPollWake,
-		"empty-poll":       l.emptyPoll,
-		"unknown-topic":    l.unknownTopic,
+		"send-100":             l.sendHundred,
+		"tag-filter":           l.tagFilter,
+		"sql-filter":           l.sqlFilter,
+		"no-ack":               l.noAck,
+		"change-invisible":     l.changeInvisible,
+		"push-consume":         l.pushConsume,
+		"long-poll-wake":       l.longPollWake,
+		"empty-poll":           l.emptyPoll,
+		"unknown-topic":        l.unknownTopic,
+		"fifo":                 l.fifo,
+		"delay":                l.delay,
+		"dead-letter":          l.deadLetter,
+		"transaction-commit":   l.transactionCommit,
+		"transaction-rollback": l.transactionRollback,
+		"transaction-check":    l.transactionCheck,
+		"transaction-restart":  l.transactionRestart,
 	} {
 		wg.Go(func() { r.check(name, check) })
 	}

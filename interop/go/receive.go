@@ -121,6 +121,44 @@ func (l *lab) tagFilter() error {
 	return c.quiet(await)
 }
 
+func (l *lab) sqlFilter() error {
+	c, err := l.consumerOf("sql", topic("sql"), rmq.NewFilterExpressionWithType("region = 'eu' AND (price BETWEEN 10 AND 19.5 OR vip IS NOT NULL)", rmq.SQL92))
+	if err != nil {
+		return err
+	}
+	defer c.GracefulStop()
+	want := map[string]bool{} // what matches, true when it came
+	for i := range 40 {
+		m := c.message(strconv.Itoa(i), []byte("x"))
+		m.AddProperty("region", []string{"eu", "us"}[i%2])
+		m.AddProperty("price", strconv.Itoa(i))
+		if i%8 == 0 {
+			m.AddProperty("vip", "yes")
+		}
+		if i%2 == 0 && (10 <= i && i <= 19 || i%8 == 0) {
+			want[strconv.Itoa(i)] = false
+		}
+		if _, err := send(l.producer, m); err != nil {
+			return err
+		}
+	}
+	mvs, err := c.take(len(want), invisible, time.Now().Add(20*time.Second))
+	if err != nil {
+		return err
+	}
+	for _, mv := range mvs {
+		i := mv.GetProperties()["i"]
+		if came, matches := want[i]; !matches || came {
+			return fmt.Errorf("message %s came, which does not match or came before", i)
+		}
+		want[i] = true
+		if err := c.Ack(context.Background(), mv); err != nil {
+			return err
+		}
+	}
+	return c.quiet(await)
+}
+
 func (l *lab) longPollWake() error {
 	// Not while the other checks are at their busiest.
 	time.Sleep(6 * time.Second)

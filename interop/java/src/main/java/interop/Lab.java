@@ -61,11 +61,15 @@ final class Lab implements AutoCloseable {
     }
 
     SimpleConsumer consumer(String check, String tags, boolean tls) throws ClientException {
+        return consumer(check, new FilterExpression(tags), tls);
+    }
+
+    SimpleConsumer consumer(String check, FilterExpression filter, boolean tls) throws ClientException {
         return provider.newSimpleConsumerBuilder()
             .setClientConfiguration(config(consuming, tls))
             .setConsumerGroup(group(check))
             .setAwaitDuration(AWAIT)
-            .setSubscriptionExpressions(Collections.singletonMap(topic(check), new FilterExpression(tags)))
+            .setSubscriptionExpressions(Collections.singletonMap(topic(check), filter))
             .build();
     }
 
@@ -82,8 +86,12 @@ final class Lab implements AutoCloseable {
 
     /** One receive; messages of other runs are acknowledged and left out. */
     List<MessageView> poll(SimpleConsumer consumer, Duration invisible) throws ClientException {
+        return poll(consumer, invisible, BATCH);
+    }
+
+    List<MessageView> poll(SimpleConsumer consumer, Duration invisible, int batch) throws ClientException {
         List<MessageView> ours = new ArrayList<>();
-        for (MessageView view : consumer.receive(BATCH, invisible)) {
+        for (MessageView view : consumer.receive(batch, invisible)) {
             if (run.equals(view.getProperties().get("run"))) {
                 ours.add(view);
             } else {
@@ -95,11 +103,15 @@ final class Lab implements AutoCloseable {
 
     /** Polls until it has n messages, at most for a time. */
     List<MessageView> take(SimpleConsumer consumer, int n, Duration invisible, Duration within) throws ClientException {
+        return take(consumer, n, invisible, within, BATCH);
+    }
+
+    List<MessageView> take(SimpleConsumer consumer, int n, Duration invisible, Duration within, int batch) throws ClientException {
         long begin = System.nanoTime();
         List<MessageView> got = new ArrayList<>();
         while (got.size() < n) {
             expect(since(begin).compareTo(within) < 0, "%d of %d messages came in time", got.size(), n);
-            got.addAll(poll(consumer, invisible));
+            got.addAll(poll(consumer, invisible, batch));
         }
         expect(got.size() == n, "%d messages came, want %d", got.size(), n);
         return got;

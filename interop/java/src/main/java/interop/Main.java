@@ -71,6 +71,22 @@ public final class Main {
         checks.put("long-poll-wake", receiving::longPollWake);
         checks.put("empty-poll", receiving::emptyPoll);
         checks.put("unknown-topic", receiving::unknownTopic);
+        Order order = new Order(lab);
+        Timing timing = new Timing(lab);
+        Transactions transactions = new Transactions(lab);
+        checks.put("fifo", order::fifo);
+        checks.put("delay", timing::delay);
+        checks.put("recall", timing::recall);
+        checks.put("transaction-commit", transactions::commit);
+        checks.put("transaction-rollback", transactions::rollback);
+        checks.put("transaction-check", transactions::check);
+        checks.put("transaction-restart", transactions::restart);
+        checks.put("sql-filter", receiving::sqlFilter);
+        checks.put("dead-letter", new DeadLetters(lab)::arrive);
+        checks.put("lite", order::lite);
+        checks.put("priority", order::priority);
+        report("n/a  batch: the client lacks it: a send has one message");
+        skipped++;
         if (tls) {
             checks.put("tls", receiving::tls);
         } else {

@@ -16,8 +16,10 @@ import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import org.apache.rocketmq.client.apis.consumer.FilterExpression;
+import org.apache.rocketmq.client.apis.consumer.FilterExpressionType;
 import org.apache.rocketmq.client.apis.consumer.SimpleConsumer;
 import org.apache.rocketmq.client.apis.message.Message;
 import org.apache.rocketmq.client.apis.message.MessageBuilder;
@@ -112,6 +114,37 @@ final class Receiving {
                 expect(tag.equals("a") || tag.equals("b"), "a message of tag %s came", tag);
                 consumer.ack(view);
             }
+            lab.quiet(consumer, AWAIT);
+        }
+    }
+
+    /** An expression on properties; a property that is missing is NULL. */
+    void sqlFilter() throws Exception {
+        FilterExpression filter = new FilterExpression(
+            "(price BETWEEN 10 AND 19 AND region IN ('eu', 'us')) OR vip IS NOT NULL", FilterExpressionType.SQL92);
+        try (SimpleConsumer consumer = lab.consumer("sql", filter, false)) {
+            String[] regions = {"eu", "us", "asia", null};
+            Set<String> want = new HashSet<>();
+            for (int i = 0; i < 40; i++) {
+                MessageBuilder message = lab.message("sql", String.valueOf(i), new byte[] {(byte) i})
+                    .addProperty("price", String.valueOf(i));
+                if (regions[i % 4] != null) {
+                    message.addProperty("region", regions[i % 4]);
+                }
+                if (i == 39) {
+                    message.addProperty("vip", "true");
+                }
+                if (i >= 10 && i <= 19 && i % 4 < 2 || i == 39) {
+                    want.add(String.valueOf(i));
+                }
+                lab.send(message.build());
+            }
+            Set<String> got = new HashSet<>();
+            for (MessageView view : lab.take(consumer, want.size(), INVISIBLE, Duration.ofSeconds(20))) {
+                got.add(view.getProperties().get("i"));
+                consumer.ack(view);
+            }
+            expect(got.equals(want), "messages %s came, want %s", got, want);
             lab.quiet(consumer, AWAIT);
         }
     }

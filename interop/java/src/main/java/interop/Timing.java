@@ -52,10 +52,9 @@ final class Timing {
 
     void recall() throws Exception {
         try (SimpleConsumer consumer = lab.consumer("recall", "*")) {
-            long now = System.currentTimeMillis();
-            SendReceipt recalled = delayed("recall", "recalled", now + 5000);
-            SendReceipt early = delayed("recall", "early", now + 1000);
-            delayed("recall", "late", now + 6000);
+            SendReceipt recalled = delayed("recall", "recalled", System.currentTimeMillis() + 6000);
+            SendReceipt early = delayed("recall", "early", System.currentTimeMillis() + 2500);
+            delayed("recall", "late", System.currentTimeMillis() + 7000);
             RecallReceipt receipt = lab.producer.recallMessage(topic("recall"), recalled.getRecallHandle());
             expect(receipt.getMessageId().toString().equals(recalled.getMessageId().toString()),
                 "recalled id %s, want %s", receipt.getMessageId(), recalled.getMessageId());

@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # Runs the conformance probe of ../shared/conformance: against a fresh `perigee
 # dev`, then, without its slow cases, against a cluster of processes (one
-# controller, one broker group, two proxies). The cases are those of
-# hack/conformance-scope.txt; deliberate differences stand in
+# controller, one broker group, two proxies). Deliberate differences stand in
 # docs/conformance-differences.tsv.
 #
 #   hack/conformance.sh             both
@@ -10,8 +9,7 @@
 #   hack/conformance.sh cluster     only against the cluster
 #
 # SHARED      folder with conformance/, default ../shared
-# ONLY        regular expression: of the cases in scope, only these
-# LIST        if set, prints the ids in scope and ends
+# ONLY        regular expression: only cases with such an id
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -24,36 +22,10 @@ fi
 source hack/lib.sh
 go build -C "$probe" -o "$work/conform" ./cmd/conform
 
-# scope prints the ids of the cases in scope, and fails on a line of the file
-# that fits no case.
-scope() {
-  "$work/conform" -list | awk '
-    NR == FNR {
-      if ($1 == "call") call[$2] = 1
-      else if ($1 == "later" && NF > 2) later[$2] = FNR
-      else if ($1 !~ /^(#.*)?$/) { print FILENAME ":" FNR ": call NAME, or later REGEXP REASON" >"/dev/stderr"; bad = 1 }
-      next
-    }
-    # id, call, duration, about; the last line counts the cases
-    $2 == "cases," { next }
-    { calls[$2] = 1 }
-    !($2 in call) { next }
-    {
-      for (r in later) if ($1 ~ "^(" r ")$") { used[r] = 1; next }
-      print $1
-    }
-    END {
-      for (c in call) if (!(c in calls)) { print "no case is of the call " c >"/dev/stderr"; bad = 1 }
-      for (r in later) if (!(r in used)) { print "no case fits " r >"/dev/stderr"; bad = 1 }
-      exit bad
-    }' hack/conformance-scope.txt -
-}
+# ids prints the ids of the cases; the last line of the list counts them.
+ids() { "$work/conform" -list | awk '$2 != "cases," { print $1 }'; }
 
-cases=$(scope)
-if [[ -n ${LIST:-} ]]; then
-  echo "$cases"
-  exit 0
-fi
+cases=$(ids)
 if [[ -n ${ONLY:-} ]]; then cases=$(grep -E -- "$ONLY" <<<"$cases"); fi
 
 # check ADDR CASES ARGS... asks the server at ADDR.

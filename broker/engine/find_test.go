@@ -12,6 +12,7 @@ import (
 	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/internal/vfs"
 	"github.com/perigee-mq/perigee/internal/vfs/memfs"
+	"github.com/perigee-mq/perigee/store/index"
 	"github.com/perigee-mq/perigee/store/record"
 )
 
@@ -180,4 +181,19 @@ func TestIndexAfterRestart(t *testing.T) {
 	fill(100)
 	b.indexed()
 	require.Len(t, b.find(ask).Messages, 433)
+}
+
+// TestFindComparesTheText: an entry of the index that has the right hash is not yet the right message.
+func TestFindComparesTheText(t *testing.T) {
+	b := newBench(t, Options{})
+	b.mustOpen()
+	b.define()
+	_, right := b.sendKeyed(topicSync, "right", "asked for")
+	_, other := b.sendKeyed(topicSync, "other", "another key")
+	require.NoError(t, b.engine.call(t.Context(), func(w *writer) {
+		hash := index.Hash(topicSync, index.Key, []byte("asked for"))
+		w.views.index.Add(record.Pos(other.Pos), w.stamp, []uint64{hash}) // as if the two keys had one hash
+	}))
+	got := b.find(brokerapi.FindRequest{Topic: brokerapi.TopicID(topicSync), Key: "asked for"})
+	require.Equal(t, []brokerapi.LogPos{right.Pos}, positions(got))
 }

@@ -3,6 +3,7 @@
 // The checks of ../README.md, each a function of the lab.
 
 const { ConsumeResult, FilterExpression, NotFoundException, PushConsumer } = require('rocketmq-client-nodejs');
+const { FilterType } = require('rocketmq-client-nodejs/proto/apache/rocketmq/v2/definition_pb');
 const { AWAIT, attempt, between, body, expect, sleep, topic } = require('./lab');
 
 const BODY_MAX = Math.floor(3.9 * (1 << 20)); // it receives gRPC messages of at most 4 MiB
@@ -66,6 +67,29 @@ async function tagFilter(lab) {
     expect(view.tag === 'a' || view.tag === 'b', `a message of tag ${view.tag} came`);
     await consumer.ack(view);
   }
+  await lab.quiet(consumer, AWAIT);
+  await consumer.shutdown();
+}
+
+// sqlFilter uses an expression on properties; a property that is missing is NULL.
+async function sqlFilter(lab) {
+  const consumer = await lab.consumer('sql', new FilterExpression(
+    "(price BETWEEN 10 AND 19 AND region IN ('eu', 'us')) OR vip IS NOT NULL", FilterType.SQL));
+  const want = [];
+  for (let i = 0; i < 40; i++) {
+    const properties = [[ 'price', String(i) ]];
+    if (i % 4 < 3) properties.push([ 'region', [ 'eu', 'us', 'asia' ][i % 4] ]);
+    if (i === 39) properties.push([ 'vip', 'true' ]);
+    if ((i >= 10 && i <= 19 && i % 4 < 2) || i === 39) want.push(i);
+    await lab.send(lab.message('sql', i, Buffer.from('x'), { properties }));
+  }
+  const got = [];
+  for (const view of await lab.take(consumer, want.length)) {
+    got.push(Number(view.properties.get('i')));
+    await consumer.ack(view);
+  }
+  got.sort((a, b) => a - b);
+  expect(got.join() === want.join(), `messages ${got} came, want ${want}`);
   await lab.quiet(consumer, AWAIT);
   await consumer.shutdown();
 }
@@ -208,4 +232,9 @@ module.exports = {
   'long-poll-wake': longPollWake,
   'empty-poll': emptyPoll,
   'unknown-topic': unknownTopic,
+  'sql-filter': sqlFilter,
+  ...require('./order'),
+  ...require('./timing'),
+  ...require('./transactions'),
+  ...require('./deadletters'),
 };

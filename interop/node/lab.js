@@ -11,7 +11,7 @@ const BATCH = 16;
 
 // The client's own log goes to standard error, not to a file in the home directory.
 const log = level => (...args) => console.error(level, new Date().toISOString(), format(...args));
-const logger = { info: log('INFO'), warn: log('WARN'), error: log('ERROR') };
+const logger = { debug: () => {}, info: log('INFO'), warn: log('WARN'), error: log('ERROR') };
 
 const sleep = ms => new Promise(resolve => setTimeout(resolve, ms));
 
@@ -62,11 +62,11 @@ class Lab {
     await this.producer.startup();
   }
 
-  async consumer(check, tags = '*') {
+  async consumer(check, filter = '*') {
     const consumer = new SimpleConsumer({
       ...this.options(this.consuming),
       consumerGroup: this.group(check),
-      subscriptions: new Map([[ topic(check), tags ]]),
+      subscriptions: new Map([[ topic(check), filter ]]),
       awaitDuration: AWAIT,
     });
     await consumer.startup();
@@ -85,9 +85,9 @@ class Lab {
   }
 
   // poll is one receive; messages of other runs are acknowledged and left out.
-  async poll(consumer, invisible = INVISIBLE) {
+  async poll(consumer, invisible = INVISIBLE, batch = BATCH) {
     const ours = [];
-    for (const view of await consumer.receive(BATCH, invisible)) {
+    for (const view of await consumer.receive(batch, invisible)) {
       if (view.properties.get('run') === this.run) ours.push(view);
       else await consumer.ack(view);
     }
@@ -95,12 +95,12 @@ class Lab {
   }
 
   // take polls until it has n messages, at most for a time.
-  async take(consumer, n, within = 20_000) {
+  async take(consumer, n, within = 20_000, batch = BATCH) {
     const end = performance.now() + within;
     const got = [];
     while (got.length < n) {
       expect(performance.now() < end, `${got.length} of ${n} messages came in time`);
-      got.push(...await this.poll(consumer));
+      got.push(...await this.poll(consumer, INVISIBLE, batch));
     }
     expect(got.length === n, `${got.length} messages came, want ${n}`);
     return got;

@@ -8,6 +8,7 @@ from rocketmq import (ConsumeResult, FilterExpression, Message,
                       MessageListener, PushConsumer)
 from rocketmq.grpc_protocol import Code
 
+import model
 from lab import (AWAIT, Wrong, attempt, between, body, expect,
                  topic)
 
@@ -237,4 +238,4 @@ ALL = {
     "long-poll-wake": long_poll_wake,
     "empty-poll": empty_poll,
     "unknown-topic": unknown_topic,
-}
+} | model.ALL

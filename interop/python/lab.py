@@ -54,9 +54,13 @@ class Lab:
         return f"{topic(check)}-{self.run}"
 
     def consumer(self, check, tags="*"):
+        return self.consumer_of(check, topic(check), FilterExpression(tags))
+
+    def consumer_of(self, check, topic, expression):
+        """A simple consumer of a topic, in the group of a check."""
         consumer = SimpleConsumer(
             self.config(self.consuming), self.group(check),
-            {topic(check): FilterExpression(tags)}, await_duration=AWAIT)
+            {topic: expression}, await_duration=AWAIT)
         consumer.startup()
         return consumer
 

@@ -65,6 +65,7 @@ def main():
 
     report = Report()
     report.lacks("tls", "the client lacks it: it refuses a self-signed certificate")
+    report.lacks("batch", "the client sends one message in a request")
     try:
         lab = Lab(producing, consuming or producing, args.run)
     except Exception as e:

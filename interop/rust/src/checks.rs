@@ -39,6 +39,7 @@ fn hundredth(run: &str, i: usize) -> Content {
             "text".to_string(),
             format!("naïve, 日本語, = & \"quoted\" {i}"),
         )]),
+        ..Content::default()
     }
 }
 

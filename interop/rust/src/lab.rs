@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use rocketmq::conf::{ClientOption, ProducerOption, SimpleConsumerOption};
 use rocketmq::model::common::{FilterExpression, FilterType};
 use rocketmq::model::message::{Message, MessageBuilder, MessageView};
+use rocketmq::model::transaction::TransactionChecker;
 use rocketmq::{Producer, SimpleConsumer};
 
 /// Long poll of the consumers. It is the deadline of the call too, and the
@@ -19,7 +20,8 @@ const BATCH: i32 = 16;
 pub type Result<T> = std::result::Result<T, String>;
 
 pub struct Lab {
-    consuming: String,
+    pub producing: String,
+    pub consuming: String,
     pub run: String,
     pub producer: Producer,
 }
@@ -39,6 +41,12 @@ pub struct Content {
     pub tag: Option<String>,
     pub keys: Vec<String>,
     pub properties: HashMap<String, String>,
+    /// The message group.
+    pub group: Option<String>,
+    /// When to deliver it, seconds since 1970.
+    pub due: Option<i64>,
+    /// It is sent in a transaction.
+    pub transaction: bool,
 }
 
 pub fn topic(check: &str) -> String {
@@ -60,13 +68,35 @@ impl Lab {
         let mut producer = Producer::new(option, client_option(producing)).map_err(text)?;
         producer.start().await.map_err(text)?;
         Ok(Lab {
+            producing: producing.to_string(),
             consuming: consuming.to_string(),
             run: run.to_string(),
             producer,
         })
     }
 
+    /// Starts a producer of transactions.
+    pub async fn transactional(
+        &self,
+        endpoint: &str,
+        topic: &str,
+        checker: Box<TransactionChecker>,
+    ) -> Result<Producer> {
+        let mut option = ProducerOption::default();
+        option.set_topics(vec![topic]);
+        let mut producer =
+            Producer::new_transaction_producer(option, client_option(endpoint), checker)
+                .map_err(text)?;
+        producer.start().await.map_err(text)?;
+        Ok(producer)
+    }
+
     pub async fn consumer(&self, check: &str, tags: &str) -> Result<Consumer> {
+        self.consumer_with(check, FilterExpression::new(FilterType::Tag, tags))
+            .await
+    }
+
+    pub async fn consumer_with(&self, check: &str, filter: FilterExpression) -> Result<Consumer> {
         let mut option = SimpleConsumerOption::default();
         option.set_consumer_group(format!("{}-{}", topic(check), self.run));
         option.set_topics(vec![topic(check)]);
@@ -76,9 +106,22 @@ impl Lab {
         Ok(Consumer {
             client,
             topic: topic(check),
-            filter: FilterExpression::new(FilterType::Tag, tags),
+            filter,
             run: self.run.clone(),
         })
+    }
+
+    /// A message of this run: a consumer passes over those of other runs.
+    pub fn message(&self, check: &str, i: &str, content: &Content) -> Result<impl Message> {
+        let mut content = content.clone();
+        self.mark(i, &mut content);
+        message(&topic(check), &content)
+    }
+
+    fn mark(&self, i: &str, content: &mut Content) {
+        let properties = &mut content.properties;
+        properties.insert("run".to_string(), self.run.clone());
+        properties.insert("i".to_string(), i.to_string());
     }
 
     /// Sends a message of this run and returns the id that the server answered.
@@ -88,10 +131,7 @@ impl Lab {
         i: &str,
         mut content: Content,
     ) -> Result<(String, Content)> {
-        content
-            .properties
-            .insert("run".to_string(), self.run.clone());
-        content.properties.insert("i".to_string(), i.to_string());
+        self.mark(i, &mut content);
         let receipt = self
             .producer
             .send(message(&topic(check), &content)?)
@@ -109,6 +149,15 @@ pub fn message(topic: &str, content: &Content) -> Result<impl Message> {
         .set_properties(content.properties.clone());
     if let Some(tag) = &content.tag {
         builder = builder.set_tag(tag);
+    }
+    if let Some(group) = &content.group {
+        builder = builder.set_message_group(group);
+    }
+    if let Some(due) = content.due {
+        builder = builder.set_delivery_timestamp(due);
+    }
+    if content.transaction {
+        builder = builder.enable_transaction();
     }
     builder.build().map_err(text)
 }

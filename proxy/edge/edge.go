@@ -78,6 +78,7 @@ type Server struct {
 	o        Options
 	grpc     *grpc.Server
 	health   *health.Server
+	turns    turns
 	draining chan struct{} // closed: duplex calls end
 	forced   chan struct{} // closed: nobody waits any more
 	drain    sync.Once
@@ -99,6 +100,7 @@ func New(o Options) (*Server, error) {
 		grpc.MaxRecvMsgSize(o.RequestBytes),
 		grpc.MaxHeaderListSize(uint32(o.HeaderBytes)),
 		grpc.MaxConcurrentStreams(uint32(o.Streams)),
+		grpc.InTapHandle(s.turns.take),
 		grpc.NumStreamWorkers(uint32(o.Workers)),
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: o.Idle, Time: time.Minute, Timeout: 20 * time.Second}),
 		// C++ clients ping every 60 s without calls, others more often; the library's own minimum of

@@ -33,7 +33,7 @@ type Service struct {
 	NotifyClientTermination         func(call.Unary)
 	ChangeInvisibleDuration         func(call.Unary)
 	RecallMessage                   func(call.Unary)
-	SyncLiteSubscription            func(call.Unary)
+	SyncLiteSubscription            func(call.Unary) // a client's calls come one after another, in order
 }
 
 const serviceName = "apache.rocketmq.v2.MessagingService"

@@ -90,6 +90,10 @@ func (s *Server) unaryHandler(name string, f func(call.Unary)) grpc.StreamHandle
 			u.in.free()
 			return err
 		}
+		if err := s.await(u.ctx); err != nil {
+			u.in.free()
+			return err
+		}
 		u.init()
 		if err := s.run(u.ctx, name, func() { f(u) }); err != nil {
 			return err // the request may be in use somewhere: it is left to the garbage collector

@@ -15,7 +15,7 @@ import (
 // consumer goes on to the next message of a group while one that failed waits. One
 // message fails at first: it is given back for some seconds, with what came after it.
 func (l *lab) fifo() error {
-	const n, failing = 10, "a-3"
+	const n, failing = 20, "a-3" // more than one answer holds
 	c, err := l.consumer("fifo", "*")
 	if err != nil {
 		return err

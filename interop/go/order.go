@@ -6,14 +6,16 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	rmq "github.com/apache/rocketmq-clients/golang/v5"
 )
 
-// fifo receives three message groups with a simple consumer, since this client's push
-// consumer goes on to the next message of a group while one that failed waits. One
-// message fails at first: it is given back for some seconds, with what came after it.
+// fifo receives three message groups with a push consumer, which fails none, since it
+// would go on to the next message of a group while that one waits; and with a simple
+// consumer. There one message fails at first: it is given back for some seconds, with
+// what came after it.
 func (l *lab) fifo() error {
 	const n, failing = 20, "a-3" // more than one answer holds
 	c, err := l.consumer("fifo", "*")
@@ -22,6 +24,10 @@ func (l *lab) fifo() error {
 	}
 	defer c.GracefulStop()
 	groups := []string{"a", "b", "c"}
+	pushed, err := l.fifoPush(c.try)
+	if err != nil {
+		return err
+	}
 	for i := range n {
 		for _, g := range groups {
 			m := c.message(g+"-"+strconv.Itoa(i), []byte("x"))
@@ -47,7 +53,55 @@ func (l *lab) fifo() error {
 	if want := n * (len(groups) - 1); o.meanwhile < want {
 		return fmt.Errorf("%d messages of other groups were done before the failed one came again, want %d", o.meanwhile, want)
 	}
-	return c.quiet(await)
+	if err := c.quiet(await); err != nil {
+		return err
+	}
+	return pushed.judge(n * len(groups))
+}
+
+// pushed is what the push consumer of an ordered group saw.
+type pushed struct {
+	mu    sync.Mutex     // guards all
+	next  map[string]int // the next message of each message group
+	wrong error          // the first message that was not the next one
+	seen  int
+}
+
+// fifoPush starts a push consumer of the messages of a try. It ends with the process.
+func (l *lab) fifoPush(this try) (*pushed, error) {
+	p := &pushed{next: map[string]int{}}
+	c, err := rmq.NewPushConsumer(l.config(l.consuming, "fifopush"),
+		rmq.WithPushSubscriptionExpressions(map[string]*rmq.FilterExpression{topic("fifo"): rmq.SUB_ALL}),
+		rmq.WithPushMessageListener(&rmq.FuncMessageListener{Consume: func(mv *rmq.MessageView) rmq.ConsumerResult {
+			if mv.GetProperties()["try"] == this.id {
+				p.consume(mv.GetProperties()["i"])
+			}
+			return rmq.SUCCESS
+		}}))
+	if err != nil {
+		return nil, err
+	}
+	return p, c.Start()
+}
+
+func (p *pushed) consume(name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	group, i, _ := strings.Cut(name, "-")
+	if want := strconv.Itoa(p.next[group]); i != want && p.wrong == nil {
+		p.wrong = fmt.Errorf("push: message %s came where %s-%s is the next", name, group, want)
+	}
+	p.next[group]++
+	p.seen++
+}
+
+func (p *pushed) judge(n int) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.wrong == nil && p.seen != n {
+		return fmt.Errorf("push: %d messages came, want %d", p.seen, n)
+	}
+	return p.wrong
 }
 
 // ordered consumes messages of an ordered group.

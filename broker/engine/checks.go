@@ -195,7 +195,7 @@ func (w *writer) giveUp(t *topicState, left *int) {
 			continue
 		}
 		h.Queue = -1
-		ended = record.TxnEnd{Topic: to.def.ID, Source: record.TxnByBroker, Committed: []record.Place{w.place(to, &h)}}
+		ended = record.TxnEnd{Topic: to.def.ID, Source: record.TxnByBroker, Committed: []record.TxnPlace{w.place(to, &h)}}
 		w.endTxn(to, &ended)
 		w.warnGivenUp(t, &h)
 	}

@@ -259,13 +259,13 @@ func (w *writer) flushEndings() {
 }
 
 // place gives a half message the next offset of its queue, or of the queue whose turn it is.
-func (w *writer) place(t *topicState, h *txn.Half) record.Place {
+func (w *writer) place(t *topicState, h *txn.Half) record.TxnPlace {
 	q := h.Queue
 	if q < 0 || int(q) >= len(t.queues) {
 		q = record.QueueID(t.turn % len(t.queues))
 		t.turn++
 	}
-	p := record.Place{Queue: q, Offset: t.queues[q].next, Ref: h.Pos, Size: h.Size, TagHash: h.TagHash, GroupHash: h.GroupHash}
+	p := record.TxnPlace{Queue: q, Offset: t.queues[q].next, Half: h.Pos}
 	t.queues[q].next++
 	return p
 }
@@ -318,17 +318,17 @@ func (v *views) applyTxnEnd(at int64, e *record.TxnEnd) error {
 	if len(e.Committed) > 0 && v.topics.Get(e.Topic) == nil {
 		return mqerr.New(mqerr.Corrupt, "transactions are committed to topic %d, which does not exist there", e.Topic)
 	}
-	if err := v.txns.End(e, at); err != nil {
-		return err
-	}
-	for i := range e.Committed {
-		p := &e.Committed[i]
-		entry := queue.Entry{Pos: p.Ref, Size: p.Size, Time: at, TagHash: p.TagHash, GroupHash: p.GroupHash}
+	for _, p := range e.Committed {
+		h, ok := v.txns.Get(p.Half)
+		if !ok {
+			return mqerr.New(mqerr.Corrupt, "a commit of the half message at %d, which is not there", p.Half)
+		}
+		entry := queue.Entry{Pos: p.Half, Size: h.Size, Time: at, TagHash: h.TagHash, GroupHash: h.GroupHash}
 		if err := v.queues.Append(queue.Key{Topic: e.Topic, Queue: p.Queue}, p.Offset, entry); err != nil {
 			return err
 		}
 	}
-	return nil
+	return v.txns.End(e, at)
 }
 
 func (s *session) EndTxn(req *brokerapi.EndTxnRequest, done func(*brokerapi.EndTxnReply, error)) {

@@ -197,7 +197,12 @@ var sources = map[record.TxnSource]string{
 
 func (t *Tracer) verdict(out []Event, e *record.TxnEnd) []Event {
 	by := sources[e.Source]
-	out = t.placed(out, e.Committed, Committed, by)
+	for _, p := range e.Committed {
+		if p.Half == t.Pos {
+			t.Queue, t.Offset = p.Queue, p.Offset
+			out = append(out, Event{What: Committed, Text: join(place(p.Queue, p.Offset), by)})
+		}
+	}
 	for _, pos := range e.RolledBack {
 		if pos == t.Pos {
 			out = append(out, Event{What: RolledBack, Text: by})

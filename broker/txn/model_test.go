@@ -98,7 +98,7 @@ func TestModel(t *testing.T) {
 				p, commit := some(), rapid.Bool().Draw(t, "commit")
 				e := record.TxnEnd{Source: record.TxnByCheck}
 				if commit {
-					e.Committed = []record.Place{{Ref: p}}
+					e.Committed = []record.TxnPlace{{Half: p}}
 				} else {
 					e.RolledBack = []record.Pos{p}
 				}
@@ -174,7 +174,7 @@ func sample(tb testing.TB) *Table {
 	if err := tab.Check(&record.TxnCheck{Items: []record.TxnChecked{{Half: 16, Checks: 2, Next: 1}}}); err != nil {
 		tb.Fatal(err)
 	}
-	if err := tab.End(&record.TxnEnd{Source: record.TxnByClient, Committed: []record.Place{{Ref: 24}, {Ref: 8}}, RolledBack: []record.Pos{40}}, 9000); err != nil {
+	if err := tab.End(&record.TxnEnd{Source: record.TxnByClient, Committed: []record.TxnPlace{{Half: 24}, {Half: 8}}, RolledBack: []record.Pos{40}}, 9000); err != nil {
 		tb.Fatal(err)
 	}
 	return tab

@@ -186,7 +186,7 @@ func (t *Table) Check(c *record.TxnCheck) error {
 // their verdicts are remembered.
 func (t *Table) End(e *record.TxnEnd, at int64) error {
 	for i := range e.Committed {
-		if err := t.end(e.Committed[i].Ref, e.Source, true, at); err != nil {
+		if err := t.end(e.Committed[i].Half, e.Source, true, at); err != nil {
 			return err
 		}
 	}

@@ -13,13 +13,13 @@ const (
 // put says the layout of a Msg:
 //
 //	 0  1  type
-//	 1  1  flags   1 tag hash, 2 group hash, 4 not before, 8 without a place (offset -1, stored as 0)
+//	 1  1  flags   1 tag hash, 2 group hash, 4 not before, 8 without a place (offset -1)
 //	 2  2  bytes of the id
 //	 4  4  topic
 //	 8  4  queue
-//	12  8  offset
-//	20 16  digest
-//	36  8  tag hash, if flagged
+//	12  8  offset, unless without a place
+//	   16  digest
+//	    8  tag hash, if flagged
 //	    8  group hash, if flagged
 //	    8  not before, ms since 1970, if flagged
 //	       uvarint bytes of user, uvarint bytes of sys
@@ -28,7 +28,7 @@ func (m *Msg) put(s *sink) {
 	if len(m.ID) > math.MaxUint16 {
 		panic("record: message id over 65535 bytes")
 	}
-	flags, offset := uint8(0), m.Offset
+	flags := uint8(0)
 	if m.TagHash != 0 {
 		flags |= msgHasTag
 	}
@@ -38,15 +38,17 @@ func (m *Msg) put(s *sink) {
 	if m.DeliverAt != 0 {
 		flags |= msgHasTime
 	}
-	if offset < 0 {
-		flags, offset = flags|msgNoPlace, 0
+	if m.Offset < 0 {
+		flags |= msgNoPlace
 	}
 	s.u8(uint8(m.Type))
 	s.u8(flags)
 	s.u16(uint16(len(m.ID)))
 	s.u32(uint32(m.Topic))
 	s.u32(uint32(m.Queue))
-	s.u64(uint64(offset))
+	if m.Offset >= 0 {
+		s.u64(uint64(m.Offset))
+	}
 	s.raw(m.Digest[:])
 	if m.TagHash != 0 {
 		s.u64(m.TagHash)
@@ -93,14 +95,13 @@ func (s *source) msg(m *Msg) {
 	id := s.u16()
 	m.Topic = TopicID(s.u32())
 	m.Queue = QueueID(s.u32())
-	m.Offset = QueueOffset(s.u64())
+	m.Offset = -1
+	if flags&msgNoPlace == 0 {
+		if m.Offset = QueueOffset(s.u64()); m.Offset < 0 {
+			s.fail()
+		}
+	}
 	copy(m.Digest[:], s.raw(16))
-	if m.Offset < 0 || (flags&msgNoPlace != 0 && m.Offset != 0) {
-		s.fail()
-	}
-	if flags&msgNoPlace != 0 {
-		m.Offset = -1
-	}
 	if flags&msgHasTag != 0 {
 		m.TagHash = s.u64()
 	}

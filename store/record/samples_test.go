@@ -55,8 +55,8 @@ var kinds = []kind{
 	kindOf(record.TypeDeliver, record.Deliver{Topic: 7, Items: samplePlaces}, func(t *rapid.T) record.Deliver {
 		return record.Deliver{Topic: draw[record.TopicID](t), Items: list(t, drawPlace)}
 	}, record.DeliverSize, record.PutDeliver, record.DecodeDeliver),
-	kindOf(record.TypeTxnEnd, record.TxnEnd{Topic: 7, Source: record.TxnByCheck, Committed: samplePlaces, RolledBack: []record.Pos{8192, 4096}}, func(t *rapid.T) record.TxnEnd {
-		return record.TxnEnd{Topic: draw[record.TopicID](t), Source: draw[record.TxnSource](t), Committed: list(t, drawPlace), RolledBack: list(t, drawPos)}
+	kindOf(record.TypeTxnEnd, record.TxnEnd{Topic: 7, Source: record.TxnByCheck, Committed: []record.TxnPlace{{Queue: 1, Offset: 5, Half: 4096}, {Queue: 0, Offset: 1 << 33, Half: 1 << 40}}, RolledBack: []record.Pos{8192, 4096}}, func(t *rapid.T) record.TxnEnd {
+		return record.TxnEnd{Topic: draw[record.TopicID](t), Source: draw[record.TxnSource](t), Committed: list(t, drawTxnPlace), RolledBack: list(t, drawPos)}
 	}, record.TxnEndSize, record.PutTxnEnd, record.DecodeTxnEnd),
 	kindOf(record.TypeTxnCheck, record.TxnCheck{Topic: 7, Items: []record.TxnChecked{{Half: 4096, Checks: 1, Next: 1_700_000_000_000}, {Half: 80, Checks: 15, Next: 9}}}, func(t *rapid.T) record.TxnCheck {
 		return record.TxnCheck{Topic: draw[record.TopicID](t), Items: list(t, func(t *rapid.T) record.TxnChecked {
@@ -151,6 +151,10 @@ func drawMsg(t *rapid.T) record.Msg {
 	}
 	copy(m.Digest[:], rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "digest"))
 	return m
+}
+
+func drawTxnPlace(t *rapid.T) record.TxnPlace {
+	return record.TxnPlace{Queue: drawQueue(t), Offset: drawOffset(t), Half: drawPos(t)}
 }
 
 func drawPlace(t *rapid.T) record.Place {

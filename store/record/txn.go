@@ -17,8 +17,16 @@ const (
 type TxnEnd struct {
 	Topic      TopicID
 	Source     TxnSource
-	Committed  []Place
+	Committed  []TxnPlace
 	RolledBack []Pos // records of the half messages
+}
+
+// TxnPlace is where a committed message stands. All else that a consume-queue entry needs is known of the
+// half message.
+type TxnPlace struct {
+	Queue  QueueID
+	Offset QueueOffset
+	Half   Pos // record of the half message
 }
 
 // TxnCheck is the body of a TypeTxnCheck record: checks of half messages of a topic were sent.
@@ -37,13 +45,40 @@ type TxnChecked struct {
 // put says the layout of a TxnEnd:
 //
 //	uvarint topic, byte source of the verdict
-//	committed messages: as in Deliver
+//	committed messages: uvarint number, each: uvarint queue, varint offset and varint position of the half
+//	message, both less those of the one before (0 at first)
 //	rolled back messages: uvarint number, varint position less the one before (0 at first)
 func (e *TxnEnd) put(s *sink) {
 	s.uvarint(uint64(e.Topic))
 	s.u8(uint8(e.Source))
-	s.places(e.Committed)
+	s.txnPlaces(e.Committed)
 	s.refs(e.RolledBack)
+}
+
+func (s *sink) txnPlaces(items []TxnPlace) {
+	s.count(len(items))
+	offset, half := QueueOffset(0), Pos(0)
+	for _, p := range items {
+		s.num(int64(p.Queue))
+		s.varint(int64(p.Offset - offset))
+		s.varint(int64(p.Half - half))
+		offset, half = p.Offset, p.Half
+	}
+}
+
+func (s *source) txnPlaces() (items []TxnPlace) {
+	offset, half := int64(0), int64(0)
+	for range s.count(3) {
+		queue := s.queue()
+		offset += s.varint()
+		half += s.varint()
+		if offset < 0 || half < 0 {
+			s.fail()
+			break
+		}
+		items = append(items, TxnPlace{Queue: queue, Offset: QueueOffset(offset), Half: Pos(half)})
+	}
+	return items
 }
 
 // TxnEndSize is the length of e as a body.
@@ -63,7 +98,7 @@ func PutTxnEnd(dst []byte, e *TxnEnd) {
 // DecodeTxnEnd reads the body of a TypeTxnEnd record.
 func DecodeTxnEnd(body []byte) (e TxnEnd, err error) {
 	s := source{b: body}
-	e.Topic, e.Source, e.Committed, e.RolledBack = TopicID(s.id32()), TxnSource(s.u8()), s.places(), s.refs()
+	e.Topic, e.Source, e.Committed, e.RolledBack = TopicID(s.id32()), TxnSource(s.u8()), s.txnPlaces(), s.refs()
 	return e, s.end(TypeTxnEnd)
 }
 

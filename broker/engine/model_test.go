@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"flag"
 	"fmt"
@@ -20,7 +21,6 @@ import (
 	"github.com/perigee-mq/perigee/internal/model"
 	"github.com/perigee-mq/perigee/internal/vfs/memfs"
 	"github.com/perigee-mq/perigee/store"
-	"github.com/perigee-mq/perigee/store/queue"
 	"github.com/perigee-mq/perigee/store/record"
 )
 
@@ -226,7 +226,7 @@ func (w *world) open(before map[string]string) {
 func worldViews(e *Engine) map[string]string {
 	out := map[string]string{}
 	for _, s := range must(e.writer.views.encode()) {
-		out[s.Name] = string(s.Data)
+		out[s.Name] = string(bytes.Join(append([][]byte{s.Data}, s.More...), nil))
 	}
 	queues := ""
 	for _, k := range e.writer.views.queues.Keys() {
@@ -413,9 +413,4 @@ func (w *world) putGroup(name string) {
 		g.Dead = brokerapi.TopicID(dead.ID)
 	}
 	w.m.Define(nil, g)
-}
-
-// key is a queue, for tests that look into one.
-func (w *world) key(d *topic.Definition, q int) queue.Key {
-	return queue.Key{Topic: d.ID, Queue: record.QueueID(q)}
 }

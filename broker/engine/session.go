@@ -11,7 +11,6 @@ import (
 
 // session is the engine as one proxy sees it: the direct implementation of brokerapi.Broker.
 type session struct {
-	brokerapi.Unsupported
 	e    *Engine
 	name string
 	ev   brokerapi.Events

@@ -95,12 +95,12 @@ class Lab {
   }
 
   // take polls until it has n messages, at most for a time.
-  async take(consumer, n, within = 20_000, batch = BATCH) {
+  async take(consumer, n, within = 20_000) {
     const end = performance.now() + within;
     const got = [];
     while (got.length < n) {
       expect(performance.now() < end, `${got.length} of ${n} messages came in time`);
-      got.push(...await this.poll(consumer, INVISIBLE, batch));
+      got.push(...await this.poll(consumer));
     }
     expect(got.length === n, `${got.length} messages came, want ${n}`);
     return got;
@@ -116,4 +116,4 @@ class Lab {
   }
 }
 
-module.exports = { AWAIT, INVISIBLE, Lab, attempt, between, body, expect, sleep, topic };
+module.exports = { AWAIT, BATCH, INVISIBLE, Lab, attempt, between, body, expect, sleep, topic };

@@ -54,14 +54,17 @@ function once(asked, i) {
   same(asked[0], i);
 }
 
+// commit begins two transactions: the message of the first comes after its commit, which is the second.
 async function commit(lab) {
   const consumer = await lab.consumer('commit');
-  const { producer } = await start(lab, lab.producing, 'commit', UNKNOWN);
-  const transaction = await begin(lab, producer, 'commit', 'committed');
-  await lab.quiet(consumer, 1_000);
+  const { producer, asked } = await start(lab, lab.producing, 'commit', UNKNOWN);
+  const transaction = await begin(lab, producer, 'commit', 'first');
+  await (await begin(lab, producer, 'commit', 'second')).commit();
+  await arrives(lab, consumer, 'second');
   await transaction.commit();
-  await arrives(lab, consumer, 'committed');
-  await lab.quiet(consumer, 8_000);
+  await arrives(lab, consumer, 'first');
+  await lab.quiet(consumer, 8_000); // also past the time of a check
+  expect(asked.length === 0, 'the checker was asked for an ended transaction');
   await producer.shutdown();
   await consumer.shutdown();
 }
@@ -72,7 +75,7 @@ async function rollback(lab) {
   await (await begin(lab, producer, 'rollback', 'rolled back')).rollback();
   await (await begin(lab, producer, 'rollback', 'committed')).commit();
   await arrives(lab, consumer, 'committed');
-  await lab.quiet(consumer, 10_000); // also past the time of a check
+  await lab.quiet(consumer, 8_000); // also past the time of a check
   expect(asked.length === 0, 'the checker was asked for an ended transaction');
   await producer.shutdown();
   await consumer.shutdown();

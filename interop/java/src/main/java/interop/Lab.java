@@ -103,15 +103,11 @@ final class Lab implements AutoCloseable {
 
     /** Polls until it has n messages, at most for a time. */
     List<MessageView> take(SimpleConsumer consumer, int n, Duration invisible, Duration within) throws ClientException {
-        return take(consumer, n, invisible, within, BATCH);
-    }
-
-    List<MessageView> take(SimpleConsumer consumer, int n, Duration invisible, Duration within, int batch) throws ClientException {
         long begin = System.nanoTime();
         List<MessageView> got = new ArrayList<>();
         while (got.size() < n) {
             expect(since(begin).compareTo(within) < 0, "%d of %d messages came in time", got.size(), n);
-            got.addAll(poll(consumer, invisible, batch));
+            got.addAll(poll(consumer, invisible));
         }
         expect(got.size() == n, "%d messages came, want %d", got.size(), n);
         return got;

@@ -35,6 +35,15 @@ func topicOf(t *controllerv1.Topic, queues int) topic.Definition {
 	return topic.Definition{
 		ID: record.TopicID(t.GetId()), Name: t.GetName(), Type: topic.Type(t.GetType()), Queues: queues,
 		Flush: topic.Flush(t.GetFlush()), Version: t.GetVersion(), CreatedMS: t.GetCreatedMs(),
+		Limits: limitsOf(t.GetLimits()),
+	}
+}
+
+// limitsOf leaves out the limits that are for proxies.
+func limitsOf(l *controllerv1.TopicLimits) topic.Limits {
+	return topic.Limits{
+		CheckAfterMS: l.GetCheckAfterMs(), CheckIntervalMS: l.GetCheckIntervalMs(), CheckLimit: l.GetCheckLimit(),
+		DuplicatesMS: l.GetDuplicateWindowMs(), LiteExpiryMS: l.GetLiteExpiryMs(),
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 
 	controllerv1 "github.com/perigee-mq/perigee/api/perigee/controller/v1"
 	"github.com/perigee-mq/perigee/broker/engine"
+	"github.com/perigee-mq/perigee/broker/topic"
 	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/internal/rpc"
 )
@@ -229,6 +230,10 @@ func topicProto(id, shard uint32, queues int32) *controllerv1.Topic {
 	return &controllerv1.Topic{
 		Id: id, Name: "t", Version: 3, Flush: controllerv1.FlushPolicy_FLUSH_POLICY_ASYNC,
 		Placements: []*controllerv1.Placement{{Shard: 99, Queues: 9}, {Shard: shard, Queues: queues}},
+		Limits: &controllerv1.TopicLimits{
+			MaxDelayMs: new(int64(9)), CheckAfterMs: new(int64(1)), CheckIntervalMs: new(int64(2000)), CheckLimit: new(int64(3)),
+			DuplicateWindowMs: new(int64(-1)), LiteExpiryMs: new(int64(900_000)),
+		},
 	}
 }
 
@@ -251,6 +256,7 @@ func TestDefinitions(t *testing.T) {
 	require.EqualValues(t, 1, defs.Topics[0].ID)
 	require.Equal(t, 4, defs.Topics[0].Queues)
 	require.EqualValues(t, 2, defs.Topics[0].Flush)
+	require.Equal(t, topic.Limits{CheckAfterMS: 1, CheckIntervalMS: 2000, CheckLimit: 3, DuplicatesMS: -1, LiteExpiryMS: 900_000}, defs.Topics[0].Limits)
 	require.Equal(t, 1, defs.Groups[0].MaxAttempts)
 	require.EqualValues(t, 1, defs.Groups[0].From)
 	next(t, defined)

@@ -155,7 +155,7 @@ func (p *producers) tell(w *writer) {
 
 // overAt is when a half message is given up, if nothing happens to it before.
 func (w *writer) overAt(h *txn.Half) int64 {
-	if int(h.Checks) >= w.e.o.Txn.CheckLimit {
+	if t := w.topics.byID[h.Topic]; t != nil && int64(h.Checks) >= t.checkLimit(&w.e.o.Txn) {
 		return h.Next
 	}
 	return max(h.Next, h.Stored+w.e.o.Txn.GiveUpAfter.Milliseconds())
@@ -191,7 +191,7 @@ func (w *writer) giveUp(t *topicState, left *int) {
 			break
 		}
 		if to == nil {
-			w.checked(&waits, &h, h.Checks)
+			w.checked(t, &waits, &h, h.Checks)
 			continue
 		}
 		h.Queue = -1
@@ -215,8 +215,8 @@ func (w *writer) warnGivenUp(t *topicState, h *txn.Half) {
 }
 
 // checked notes the next check of a half message in the view and in a record to come.
-func (w *writer) checked(rec *record.TxnCheck, h *txn.Half, sent uint32) {
-	one := record.TxnCheck{Topic: h.Topic, Items: []record.TxnChecked{{Half: h.Pos, Checks: sent, Next: w.stamp + w.e.o.Txn.CheckInterval.Milliseconds()}}}
+func (w *writer) checked(t *topicState, rec *record.TxnCheck, h *txn.Half, sent uint32) {
+	one := record.TxnCheck{Topic: h.Topic, Items: []record.TxnChecked{{Half: h.Pos, Checks: sent, Next: w.stamp + t.checkInterval(&w.e.o.Txn)}}}
 	if err := w.views.txns.Check(&one); err != nil {
 		w.broken(err)
 	}
@@ -288,8 +288,8 @@ func (o *checksOp) run(w *writer) {
 			}
 			size += int(h.Size)
 			h.Checks++
-			w.checked(&rec, &h, h.Checks)
-			if int(h.Checks) >= w.e.o.Txn.CheckLimit {
+			w.checked(t, &rec, &h, h.Checks)
+			if int64(h.Checks) >= t.checkLimit(&w.e.o.Txn) {
 				w.wantTopic(txnPrefix + t.def.Name)
 			}
 			o.got = append(o.got, h)

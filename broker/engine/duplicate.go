@@ -9,8 +9,8 @@ import (
 )
 
 // A client that had no answer sends its message again, with the same id. Within the duplicate window
-// (store/dedup) the second one is not stored: it is answered with what the first one came to. The window
-// only says where to look; the record there decides: topic, type, id, body size and digest are equal. What a
+// (store/dedup) the second one is not stored: it is answered with what the first one came to. The window, the
+// broker's or the topic's, only says where to look; the record there decides: topic, type, id, body size and digest are equal. What a
 // client sends counts, nothing else: neither dead letters nor what the broker delivers from a wait.
 // Half messages have a memory of their own (txn.go), which knows how they ended.
 
@@ -63,7 +63,7 @@ type copies struct {
 
 // sent notes a stored message in the duplicate window.
 func (v *views) sent(pos record.Pos, at int64, m *record.Msg) {
-	if m.Type != record.MsgTransaction {
+	if m.Type != record.MsgTransaction && v.duplicateWindow(v.topics.Get(m.Topic)) > 0 {
 		v.dups.Add(brokerapi.HashMessage(brokerapi.TopicID(m.Topic), m.ID), pos, at)
 	}
 }
@@ -77,7 +77,8 @@ func (v *views) applySent(pos record.Pos, size uint32, at int64, m *record.Msg) 
 // duplicates fills in the results of messages that were stored before, and returns how many. It is false
 // if a record must be read beside the writer first.
 func (o *sendOp) duplicates(w *writer, t *topicState) (n int, known bool) {
-	if w.views.dups.Window() == 0 {
+	window := w.views.duplicateWindow(t.def)
+	if window == 0 {
 		return 0, true
 	}
 	differ := int64(0)
@@ -91,7 +92,7 @@ func (o *sendOp) duplicates(w *writer, t *topicState) (n int, known bool) {
 			if !ok {
 				continue
 			}
-			if w.stamp-f.at >= w.views.dups.Window().Milliseconds() && f.err == nil {
+			if w.stamp-f.at >= window && f.err == nil {
 				continue
 			}
 			if f.repeats(t.def.ID, m) {
@@ -153,9 +154,9 @@ func (o *sendOp) readCopies(w *writer) {
 
 // within marks messages of a request that repeat an earlier one of the same request: twin[i] is its index,
 // -1 if there is none. It is nil for a single message.
-func (o *sendOp) within(w *writer) []int {
+func (o *sendOp) within(w *writer, t *topicState) []int {
 	ms := o.req.Messages
-	if len(ms) == 1 || w.views.dups.Window() == 0 {
+	if len(ms) == 1 || w.views.duplicateWindow(t.def) == 0 {
 		return nil
 	}
 	twin, seen := make([]int, len(ms)), make(map[string]int, len(ms))

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"time"
+
 	"github.com/perigee-mq/perigee/broker/group"
 	"github.com/perigee-mq/perigee/broker/lite"
 	"github.com/perigee-mq/perigee/internal/brokerapi"
@@ -86,7 +88,7 @@ func (w *writer) liteQueue(t *topicState, name string, bytes int) (record.QueueI
 	if n := w.views.lite.Count(t.def.ID); !ok || n >= w.e.o.LiteTopics {
 		w.e.counts.LiteRefused.Add(1)
 		return 0, mqerr.New(mqerr.QuotaExceeded, "topic %s has %d lite topics on this broker, as many as it may: they go by themselves after %v without a message",
-			t.def.Name, n, w.e.o.LiteExpiry)
+			t.def.Name, n, time.Duration(w.e.liteExpiry(t.def))*time.Millisecond)
 	}
 	if !w.hasSpace(w.e.o.SpaceReserve, bytes+metaBytes) {
 		return 0, errNoSpace
@@ -94,7 +96,7 @@ func (w *writer) liteQueue(t *topicState, name string, bytes int) (record.QueueI
 	m := lite.Meta(t.def.ID, q, name, false)
 	w.meta(&m)
 	t.lite.queues[q] = &queueState{}
-	w.lite.watch(t.def.ID, q, w.stamp+w.e.o.LiteExpiry.Milliseconds())
+	w.lite.watch(t.def.ID, q, w.stamp+w.e.liteExpiry(t.def))
 	return q, nil
 }
 

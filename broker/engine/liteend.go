@@ -5,15 +5,17 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/perigee-mq/perigee/broker/group"
 	"github.com/perigee-mq/perigee/broker/lite"
+	"github.com/perigee-mq/perigee/broker/topic"
 	"github.com/perigee-mq/perigee/store/queue"
 	"github.com/perigee-mq/perigee/store/record"
 )
 
-// A lite topic goes LiteExpiry after its last message if no group has anything left to do in it. A group
+// A lite topic goes LiteExpiry, or what its parent states, after its last message if no group has anything left to do in it. A group
 // counts if it has read from it or has a living subscriber. After twice that time it goes in any case:
 // what was left is counted and reported, and the log keeps it as long as it keeps anything of that time.
 
@@ -37,10 +39,23 @@ type liteEnd struct {
 // load watches all lite topics of the views.
 func (l *lites) load(w *writer) {
 	for _, d := range w.views.topics.All() {
-		w.views.lite.Each(d.ID, func(c *lite.Topic) {
-			l.old = append(l.old, liteEnd{at: c.ActiveMS + w.e.o.LiteExpiry.Milliseconds(), topic: d.ID, queue: c.Queue})
-		})
+		l.add(w, d)
 	}
+	heap.Init(&l.old)
+}
+
+// add appends the lite topics of a parent; the heap has to be put in order again.
+func (l *lites) add(w *writer, d *topic.Definition) {
+	expiry := w.e.liteExpiry(d)
+	w.views.lite.Each(d.ID, func(c *lite.Topic) {
+		l.old = append(l.old, liteEnd{at: c.ActiveMS + expiry, topic: d.ID, queue: c.Queue})
+	})
+}
+
+// reload watches the lite topics of a parent whose expiry has changed.
+func (l *lites) reload(w *writer, d *topic.Definition) {
+	l.old = slices.DeleteFunc(l.old, func(e liteEnd) bool { return e.topic == d.ID })
+	l.add(w, d)
 	heap.Init(&l.old)
 }
 
@@ -93,7 +108,7 @@ func (w *writer) endLite(e liteEnd, lost map[string]int64) {
 	if t == nil || c == nil {
 		return
 	}
-	expiry := w.e.o.LiteExpiry.Milliseconds()
+	expiry := w.e.liteExpiry(t.def)
 	if at := c.ActiveMS + expiry; at > w.stamp {
 		w.lite.watch(e.topic, e.queue, at)
 		return

@@ -61,7 +61,7 @@ func (o *sendOp) run(w *writer) {
 
 // store makes records of the messages that were not stored before, all or nothing. before is how many were.
 func (o *sendOp) store(w *writer, t *topicState, before int) {
-	rs, twin, last := o.reply.Results, o.within(w), -1
+	rs, twin, last := o.reply.Results, o.within(w, t), -1
 	for i := range rs {
 		if !rs[i].Duplicate && (twin == nil || twin[i] < 0) {
 			last = i

@@ -72,6 +72,10 @@ func (t *topics) define(d *topic.Definition) {
 		t.byID[d.ID] = s
 		t.loadLite(s, d.ID)
 	}
+	old := d.Limits
+	if s.def != nil {
+		old = s.def.Limits
+	}
 	s.def = d
 	s.sync = d.Flush == topic.FlushSync || d.Flush == topic.FlushDefault && !t.w.e.o.Async
 	for q := len(s.queues); q < d.Queues; q++ {
@@ -79,6 +83,7 @@ func (t *topics) define(d *topic.Definition) {
 		s.queues = append(s.queues, queueState{next: next, visible: next})
 	}
 	t.own(s)
+	t.relimit(s, old)
 }
 
 // drop forgets a deleted topic and who waited on it.

@@ -116,12 +116,12 @@ func (o *sendOp) runHalf(w *writer, t *topicState) {
 		o.err = mqerr.New(mqerr.Exhausted, "%d transactions are open on this broker, %d of them with this message id: end some, or raise the limit", n, len(x.open))
 		return
 	}
-	after := m.CheckAfter
-	if after <= 0 {
-		after = w.e.o.Txn.CheckAfter
+	after := m.CheckAfter.Milliseconds()
+	if m.CheckAfter <= 0 {
+		after = t.checkAfter(&w.e.o.Txn)
 	}
 	rec := stored(t.def.ID, record.QueueID(m.Queue), -1, m)
-	rec.DeliverAt = w.stamp + after.Milliseconds()
+	rec.DeliverAt = w.stamp + after
 	pos, body := w.batch.Begin(record.Header{Type: record.TypeMsg, Epoch: w.epoch, Time: w.stamp}, record.MsgSize(&rec))
 	record.PutMsg(body, &rec)
 	size := w.batch.Seal()

@@ -243,7 +243,9 @@ func (v *views) applyMeta(pos record.Pos, at int64, m *record.Meta) error {
 			v.redriven.DropTopic(record.TopicID(m.ID))
 			v.lite.Drop(record.TopicID(m.ID))
 		}
-		return v.topics.Apply(m)
+		err := v.topics.Apply(m)
+		v.cover(at)
+		return err
 	case record.MetaGroup:
 		if m.Deleted {
 			v.pop.DropGroup(record.GroupID(m.ID))
@@ -314,7 +316,7 @@ func (v *views) decode(c *checkpoint.Checkpoint) error {
 		name string
 		load func([]byte) error
 	}{
-		{sectionTopics, v.topics.Decode},
+		{sectionTopics, v.decodeTopics},
 		{sectionGroups, v.groups.Decode},
 		{sectionLite, v.lite.Decode},
 		{sectionDups, v.dups.Decode},

@@ -33,17 +33,28 @@ type Definition struct {
 	Type      Type           `json:"type"`
 	Queues    int            `json:"queues"` // in this broker group, at least 1
 	Flush     Flush          `json:"flush,omitempty"`
+	Limits    Limits         `json:"limits,omitzero"`
 	Version   uint64         `json:"version"` // the controller's version of this definition
 	CreatedMS int64          `json:"created_ms"`
 }
 
+// Limits are what a topic states instead of the broker's own settings, times in ms. 0 means the setting.
+type Limits struct {
+	CheckAfterMS    int64 `json:"check_after_ms,omitempty"`      // until a transaction is checked first, if its sender has not said
+	CheckIntervalMS int64 `json:"check_interval_ms,omitempty"`   // between two checks
+	CheckLimit      int64 `json:"check_limit,omitempty"`         // checks before a transaction is given up
+	DuplicatesMS    int64 `json:"duplicate_window_ms,omitempty"` // how long a message sent again is recognised; below 0: not at all
+	LiteExpiryMS    int64 `json:"lite_expiry_ms,omitempty"`      // from the last message of a lite topic to its end
+}
+
 // Table holds the topics of a broker. It is not safe for concurrent use: the engine owns it.
 type Table struct {
-	byID map[record.TopicID]*Definition
+	byID    map[record.TopicID]*Definition
+	windows windows
 }
 
 // New returns an empty table.
-func New() *Table { return &Table{byID: map[record.TopicID]*Definition{}} }
+func New() *Table { return &Table{byID: map[record.TopicID]*Definition{}, windows: windows{}} }
 
 // Get returns a topic, nil if it does not exist.
 func (t *Table) Get(id record.TopicID) *Definition { return t.byID[id] }
@@ -65,6 +76,7 @@ func (t *Table) Len() int { return len(t.byID) }
 func (t *Table) Apply(m *record.Meta) error {
 	id := record.TopicID(m.ID)
 	if m.Deleted {
+		t.windows.change(t.byID[id], nil)
 		delete(t.byID, id)
 		return nil
 	}
@@ -75,6 +87,7 @@ func (t *Table) Apply(m *record.Meta) error {
 	if d.ID != id || d.Queues < 1 {
 		return mqerr.New(mqerr.Corrupt, "definition of topic %d (%q) has id %d and %d queues", m.ID, m.Name, d.ID, d.Queues)
 	}
+	t.windows.change(t.byID[id], d)
 	t.byID[id] = d
 	return nil
 }
@@ -97,11 +110,12 @@ func (t *Table) Decode(b []byte) error {
 	if err := json.Unmarshal(b, &all); err != nil {
 		return mqerr.New(mqerr.Corrupt, "topic table: %w", err)
 	}
-	t.byID = make(map[record.TopicID]*Definition, len(all))
+	t.byID, t.windows = make(map[record.TopicID]*Definition, len(all)), windows{}
 	for _, d := range all {
 		if d == nil || d.Queues < 1 {
 			return mqerr.New(mqerr.Corrupt, "topic table: a topic without queues")
 		}
+		t.windows.change(t.byID[d.ID], d)
 		t.byID[d.ID] = d
 	}
 	return nil

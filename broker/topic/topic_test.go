@@ -11,7 +11,7 @@ import (
 
 func TestTableFollowsMetaRecords(t *testing.T) {
 	table := New()
-	for _, d := range []Definition{{ID: 7, Name: "b", Queues: 2, Version: 3}, {ID: 2, Name: "a", Queues: 1, Flush: FlushAsync, Version: 4}} {
+	for _, d := range []Definition{{ID: 7, Name: "b", Queues: 2, Version: 3}, {ID: 2, Name: "a", Queues: 1, Flush: FlushAsync, Version: 4, Limits: Limits{CheckLimit: 2, DuplicatesMS: -1}}} {
 		m, err := d.Meta()
 		require.NoError(t, err)
 		require.NoError(t, table.Apply(&m))
@@ -42,6 +42,7 @@ func TestDamagedDefinitionsAreRefused(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte("[]"))
 	f.Add([]byte(`[{"id":7,"name":"x","queues":2,"max_attempts":3,"version":5}]`))
+	f.Add([]byte(`[{"id":7,"name":"x","queues":2,"limits":{"check_limit":3,"duplicate_window_ms":-1},"version":5}]`))
 	f.Add([]byte(`[null]`))
 	f.Add([]byte(`[{"id":7,"queues":2,"max_attempts":3},{"id":7,"queues":1,"max_attempts":1}]`))
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -10,6 +10,7 @@ func topicProto(t *state.Topic) *controllerv1.Topic {
 	p := &controllerv1.Topic{
 		Id: uint32(t.ID), Name: t.Name, Type: typeToProto[t.Type], Flush: controllerv1.FlushPolicy(t.Flush),
 		Version: uint64(t.Version), CreatedVersion: uint64(t.Created), CreatedMs: t.CreatedMS,
+		Limits: limitsProto(t.Limits),
 	}
 	for _, x := range t.Placements {
 		p.Placements = append(p.Placements, &controllerv1.Placement{Shard: uint32(x.Shard), Queues: int32(x.Queues)})

@@ -71,7 +71,7 @@ func (s *Server) once(name string, f func() (state.Result, error)) (state.Result
 }
 
 func putTopicOf(r *controllerv1.PutTopicRequest) (state.PutTopic, error) {
-	c := state.PutTopic{Name: r.GetName(), Queues: int(r.GetQueues())}
+	c := state.PutTopic{Name: r.GetName(), Queues: int(r.GetQueues()), Limits: limitsOf(r.GetLimits())}
 	var ok bool
 	if c.Type, ok = topicTypeOf(r.GetType()); !ok {
 		return c, mqerr.New(mqerr.Invalid, "topic %q: unknown type %d", c.Name, r.GetType())

@@ -68,7 +68,7 @@ func drawCommand(t *rapid.T, s *State) Command {
 	case 9:
 		return PutTopic{
 			Name: pick("topic", "a", "b", "c", ""), Type: TopicType(num("type", 0, 8)), Queues: num("queues", 0, 20),
-			Flush: Flush(num("flush", 0, 2)), Mode: Mode(num("mode", 0, 3)),
+			Flush: Flush(num("flush", 0, 2)), Mode: Mode(num("mode", 0, 3)), Limits: limitsOf(t),
 		}
 	case 10:
 		n := num("attempts", 0, 20)
@@ -233,6 +233,24 @@ func TestNewerFormats(t *testing.T) {
 	}
 }
 
+// limitsOf draws limits, most of them possible ones.
+func limitsOf(t *rapid.T) LimitsChange {
+	one := func(label string, values ...int64) *int64 {
+		v := rapid.SampledFrom(append(values, -2, 0, -3)).Draw(t, label)
+		if v == -3 {
+			return nil
+		}
+		return &v
+	}
+	if rapid.IntRange(0, 3).Draw(t, "limits") > 0 {
+		return LimitsChange{}
+	}
+	return LimitsChange{
+		one("max delay", 1, 1000), one("check after", 1), one("check interval", CheckIntervalMinMS), one("check limit", 1, CheckLimitMax),
+		one("window", WindowOff, DuplicatesMinMS), one("lite expiry", LiteExpiryMinMS),
+	}
+}
+
 func fullState(t interface{ Fatal(...any) }) *State {
 	s := New()
 	for i, c := range []Command{
@@ -259,7 +277,7 @@ func FuzzDecodeCommand(f *testing.F) {
 		Resign{},
 		AlterS{Set: []Member{{1, 2}}},
 		SetApplied{},
-		PutTopic{Name: "t"},
+		PutTopic{Name: "t", Limits: *Limits{MaxDelayMS: 1, DuplicatesMS: WindowOff}.set()},
 		DeleteTopic{},
 		EnsureTopic{Name: "%DLQ%g", Shard: 1},
 		PutGroup{Name: "g", MaxAttempts: &n, BackoffMS: []int64{1}},

@@ -95,7 +95,7 @@ func commandOf(t *testing.T, d *datadriven.TestData) Command {
 	case "put-topic":
 		return PutTopic{
 			Name: a.name(), Type: TopicType(max(slices.Index(typeNames[:], a.str("type")), 0)), Queues: int(a.num("queues")),
-			Flush: Flush(a.num("flush")), Mode: Mode(a.num("mode")), NowMS: a.num("now"),
+			Flush: Flush(a.num("flush")), Mode: Mode(a.num("mode")), NowMS: a.num("now"), Limits: a.limits(),
 		}
 	case "put-group":
 		c := PutGroup{Name: a.name(), From: From(a.num("from")), FromMS: a.num("from-ms"), Mode: Mode(a.num("mode")), NowMS: a.num("now")}
@@ -153,6 +153,16 @@ func (a args) num(key string) int64 {
 	return v
 }
 
+func (a args) limits() LimitsChange {
+	one := func(key string) *int64 {
+		if !a.d.HasArg(key) {
+			return nil
+		}
+		return new(a.num(key))
+	}
+	return LimitsChange{one("max-delay"), one("check-after"), one("check-interval"), one("check-limit"), one("window"), one("lite-expiry")}
+}
+
 // name is the first line of the input, so that any character can be in it.
 func (a args) name() string { return strings.TrimSpace(a.d.Input) }
 
@@ -166,7 +176,11 @@ func describe(r Result, events []Event) string {
 	for _, e := range events {
 		switch e := e.(type) {
 		case TopicPut:
-			fmt.Fprintf(&b, "topic %d v%d %v %v flush=%d\n", e.Topic.ID, e.Topic.Version, e.Topic.Type, e.Topic.Placements, e.Topic.Flush)
+			fmt.Fprintf(&b, "topic %d v%d %v %v flush=%d", e.Topic.ID, e.Topic.Version, e.Topic.Type, e.Topic.Placements, e.Topic.Flush)
+			if e.Topic.Limits != (Limits{}) {
+				fmt.Fprintf(&b, " limits=%+v", e.Topic.Limits)
+			}
+			b.WriteByte('\n')
 		case TopicDeleted:
 			fmt.Fprintf(&b, "topic %d deleted v%d\n", e.Topic.ID, e.Version)
 		case GroupPut:

@@ -66,7 +66,8 @@ type Topic struct {
 	Type       TopicType   `json:"type"`
 	Flush      Flush       `json:"flush,omitempty"`
 	Placements []Placement `json:"placements"` // by shard, at least one
-	Version    Version     `json:"version"`    // of the last change
+	Limits     Limits      `json:"limits,omitzero"`
+	Version    Version     `json:"version"` // of the last change
 	Created    Version     `json:"created"`
 	CreatedMS  int64       `json:"created_ms"` // ms since 1970
 }
@@ -111,19 +112,20 @@ func (t *Topic) check(s *State) error {
 	if t.Type < Normal || t.Type > Mixed {
 		return fmt.Errorf("topic %q has the unknown type %d", t.Name, t.Type)
 	}
-	return nil
+	return t.Limits.check(t)
 }
 
 // PutTopic creates or changes a topic. Zero fields keep what is there, or mean the default. The
 // queues of a new topic are spread over the shards that exist at that moment: a shard that joins
 // later serves only topics that are created, or given more queues, later.
 type PutTopic struct {
-	Name   string    `json:"name"`
-	Type   TopicType `json:"type,omitempty"`
-	Queues int       `json:"queues,omitempty"` // total over all shards; of a PRIORITY topic, on each shard
-	Flush  Flush     `json:"flush,omitempty"`
-	Mode   Mode      `json:"mode,omitempty"`
-	NowMS  int64     `json:"now_ms"`
+	Name   string       `json:"name"`
+	Type   TopicType    `json:"type,omitempty"`
+	Queues int          `json:"queues,omitempty"` // total over all shards; of a PRIORITY topic, on each shard
+	Flush  Flush        `json:"flush,omitempty"`
+	Limits LimitsChange `json:"limits,omitzero"`
+	Mode   Mode         `json:"mode,omitempty"`
+	NowMS  int64        `json:"now_ms"`
 }
 
 func (PutTopic) op() string { return "put_topic" }
@@ -143,7 +145,7 @@ func (c PutTopic) Validate() error {
 	case c.Queues < 0 || c.Queues > QueuesMax:
 		return mqerr.New(mqerr.Invalid, "topic %q: %d queues asked for, 1 to %d are possible", c.Name, c.Queues, QueuesMax)
 	}
-	return nil
+	return c.Limits.validate(c.Name)
 }
 
 func (c PutTopic) apply(s *State, index Version) (Result, []Event) {
@@ -181,11 +183,14 @@ func (c PutTopic) create(s *State, index Version) (Result, []Event) {
 		return refuse(mqerr.Exhausted, "topic %q can't be created: there are %d topics, the most that are allowed", c.Name, TopicsMax)
 	}
 	t := &Topic{
-		ID: s.nextTopic, Name: c.Name, Type: c.Type, Flush: c.Flush,
+		ID: s.nextTopic, Name: c.Name, Type: c.Type, Flush: c.Flush, Limits: c.Limits.over(Limits{}),
 		Version: index, Created: index, CreatedMS: c.NowMS,
 	}
 	if t.Type == 0 {
 		t.Type = Normal
+	}
+	if err := t.Limits.fit(t.Name, t.Type); err != nil {
+		return Result{Err: err}, nil
 	}
 	queues := c.Queues
 	if queues == 0 {
@@ -202,7 +207,7 @@ func (c PutTopic) create(s *State, index Version) (Result, []Event) {
 // tell whether there is a difference, whatever it is.
 func (c PutTopic) changed(s *State, have *Topic, index Version) (*Topic, error) {
 	next := *have
-	next.Version = index
+	next.Version, next.Limits = index, c.Limits.over(have.Limits)
 	if c.Type != 0 {
 		next.Type = c.Type
 	}
@@ -210,11 +215,14 @@ func (c PutTopic) changed(s *State, have *Topic, index Version) (*Topic, error) 
 		next.Flush = c.Flush
 	}
 	grow := c.Queues != 0 && c.Queues != have.Asked()
-	if next.Type == have.Type && next.Flush == have.Flush && !grow {
+	if next.Type == have.Type && next.Flush == have.Flush && next.Limits == have.Limits && !grow {
 		return nil, nil
 	}
 	if c.Mode == Create {
 		return &next, nil
+	}
+	if err := next.Limits.fit(c.Name, next.Type); err != nil {
+		return nil, err
 	}
 	switch {
 	case next.Type != have.Type && have.Type.fixed():

@@ -150,10 +150,11 @@ func TestTableFollowsTheController(t *testing.T) {
 	h.fake.updates <- snapshot(&controllerv1.Topic{
 		Id: 1, Name: "orders", Type: controllerv1.TopicType_TOPIC_TYPE_FIFO,
 		Placements: []*controllerv1.Placement{{Shard: 1, Queues: 4}, {Shard: 2, Queues: 0}},
+		Limits:     &controllerv1.TopicLimits{MaxDelayMs: new(int64(1500))},
 	})
 	<-h.Ready()
 	s := h.until(t, "first snapshot", has("orders"))
-	if got := s.Topic([]byte("orders")); got.Type != route.FIFO || got.Queues != 4 || len(got.Placements) != 1 {
+	if got := s.Topic([]byte("orders")); got.Type != route.FIFO || got.Queues != 4 || len(got.Placements) != 1 || got.Limits.MaxDelay != 1500*time.Millisecond {
 		t.Errorf("topic is %+v", got)
 	}
 	if got := s.Shard(1); *got != (route.Shard{ID: 1, Name: "a", Address: "master:1", Epoch: 3, HasMaster: true, Live: true}) {

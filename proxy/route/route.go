@@ -58,6 +58,12 @@ type Topic struct {
 	Type       TopicType
 	Placements []Placement // ordered by shard
 	Queues     int         // sum over the placements; Apply fills it in
+	Limits     Limits
+}
+
+// Limits are what a topic states instead of the proxy's own settings.
+type Limits struct {
+	MaxDelay time.Duration // from a send to the delivery time; 0: the setting
 }
 
 // QueueAt returns the queue at an index of the topic's list, 0 <= i < Queues: the placements in

@@ -147,6 +147,8 @@ func newWorld(t testing.TB, change func(*Options)) *world {
 			{ID: 8, Name: "spread", Type: route.Mixed, Placements: both},
 			{ID: 9, Name: "%DLQ%g", Type: route.Normal, Placements: one},
 			{ID: 10, Name: "nowhere", Type: route.Normal},
+			{ID: 11, Name: "soon", Type: route.Delay, Placements: one, Limits: route.Limits{MaxDelay: time.Hour}},
+			{ID: 12, Name: "late", Type: route.Mixed, Placements: one, Limits: route.Limits{MaxDelay: 90 * 24 * time.Hour}},
 		},
 		Groups: []route.Group{{ID: 1, Name: "plain"}, {ID: 2, Name: "ordered", Ordered: true}},
 		Shards: []route.Shard{{ID: 1, Name: "alpha", HasMaster: true, Live: true, Epoch: 1}, {ID: 2, Name: "beta", HasMaster: true, Live: true, Epoch: 1}},

@@ -13,7 +13,7 @@ type Limits struct {
 	PropertyBytes  int           // keys and values of user properties, tag and keys together; default 16 KiB
 	SystemBytes    int           // system properties of one message as sent; default 32 KiB
 	GroupNameBytes int           // message group; default 63
-	DelayMax       time.Duration // from now to a delivery time; default 40 days
+	DelayMax       time.Duration // from now to a delivery time, unless the topic has a limit; default 40 days
 	RecoveryMax    time.Duration // until the first check of a transaction; default 1 h
 	BrokerTimeout  time.Duration // of a call to a broker when the client set no deadline; default 5 s
 	HomeWait       time.Duration // for the broker that may have a message already, before another one gets it; at most a third of the client's time; default 1 s

@@ -56,13 +56,17 @@ func (s *Server) SendMessage(c call.Unary) {
 		return
 	}
 	now := s.o.Now()
-	if r := s.o.Limits.checkSend(&d.req, now); r.given() {
+	d.routes = s.o.Routes.Load()
+	var name []byte
+	if len(d.req.Messages) > 0 {
+		name = d.req.Messages[0].Topic.Name
+		d.topic = d.routes.Topic(name)
+	}
+	if r := s.o.Limits.checkSend(&d.req, d.topic, now); r.given() {
 		d.refuse(r)
 		return
 	}
-	d.routes = s.o.Routes.Load()
-	name := d.req.Messages[0].Topic.Name
-	if d.topic = d.routes.Topic(name); d.topic != nil {
+	if d.topic != nil {
 		d.start(now)
 		return
 	}
@@ -72,7 +76,7 @@ func (s *Server) SendMessage(c call.Unary) {
 			return
 		}
 		d.routes, d.topic = routes, t
-		d.start(s.o.Now())
+		d.startNew(s.o.Now())
 	})
 }
 
@@ -106,6 +110,19 @@ func (s *Server) deadline(c call.Info) time.Time {
 		return d
 	}
 	return s.o.Now().Add(s.o.Limits.BrokerTimeout)
+}
+
+// startNew is start for a topic that was not known when the messages were checked: another client may have
+// made it, with limits of its own.
+func (d *send) startNew(now time.Time) {
+	delay := d.s.o.Limits.delayOf(d.topic)
+	for i := range d.req.Messages {
+		if r := delay.check(&d.req.Messages[i], now); r.given() {
+			d.refuse(r)
+			return
+		}
+	}
+	d.start(now)
 }
 
 // start checks the messages against their topic, completes them and hands them to a broker.

@@ -272,15 +272,16 @@ func TestBatchWithGroupsOfDifferentShards(t *testing.T) {
 
 // testCreator makes topics.
 type testCreator struct {
-	table *route.Table
-	fail  error
-	asked []string
+	table  *route.Table
+	fail   error
+	asked  []string
+	limits route.Limits
 }
 
 func (c *testCreator) EnsureTopic(_ context.Context, name string) error {
 	c.asked = append(c.asked, name)
 	if c.fail == nil {
-		c.table.Apply(route.Update{Topics: []route.Topic{{ID: 100, Name: name, Type: route.Mixed, Placements: []route.Placement{{Shard: 1, Queues: 8}}}}})
+		c.table.Apply(route.Update{Topics: []route.Topic{{ID: 100, Name: name, Type: route.Mixed, Placements: []route.Placement{{Shard: 1, Queues: 8}}, Limits: c.limits}}})
 	}
 	return c.fail
 }

@@ -12,8 +12,8 @@ import (
 )
 
 // checkSend says what is wrong with a send as such. The order of the checks is the reference
-// server's: the first one that fails decides for the whole request.
-func (l *Limits) checkSend(req *wire.SendRequest, now time.Time) refusal {
+// server's: the first one that fails decides for the whole request. A topic that is not known is nil.
+func (l *Limits) checkSend(req *wire.SendRequest, topic *route.Topic, now time.Time) refusal {
 	if len(req.Messages) == 0 {
 		return refuse(rmqv2.Code_MESSAGE_CORRUPTED, "the request has no message")
 	}
@@ -29,8 +29,9 @@ func (l *Limits) checkSend(req *wire.SendRequest, now time.Time) refusal {
 		}
 		total += len(m.Body)
 	}
+	delay := l.delayOf(topic)
 	for i := range req.Messages {
-		if r := l.checkMessage(&req.Messages[i], now); r.given() {
+		if r := l.checkMessage(&req.Messages[i], delay, now); r.given() {
 			return r
 		}
 	}
@@ -40,7 +41,7 @@ func (l *Limits) checkSend(req *wire.SendRequest, now time.Time) refusal {
 	return refusal{}
 }
 
-func (l *Limits) checkMessage(m *wire.SendMessage, now time.Time) refusal {
+func (l *Limits) checkMessage(m *wire.SendMessage, delay delayLimit, now time.Time) refusal {
 	switch {
 	case len(m.Body) == 0:
 		return refuse(rmqv2.Code_MESSAGE_BODY_EMPTY, "the message has no body")
@@ -68,7 +69,7 @@ func (l *Limits) checkMessage(m *wire.SendMessage, now time.Time) refusal {
 	case isBlank(m.MessageID):
 		return refuse(rmqv2.Code_ILLEGAL_MESSAGE_ID, "the message id is blank")
 	}
-	if r := l.checkTimes(m, now); r.given() {
+	if r := l.checkTimes(m, delay, now); r.given() {
 		return r
 	}
 	if len(m.LiteTopic) > 0 {
@@ -128,15 +129,12 @@ func checkKeys(m *wire.SendMessage) refusal {
 
 // checkTimes checks everything of a message that is a number: recovery duration, delivery time, born
 // time, priority.
-func (l *Limits) checkTimes(m *wire.SendMessage, now time.Time) refusal {
+func (l *Limits) checkTimes(m *wire.SendMessage, delay delayLimit, now time.Time) refusal {
 	if m.MessageType == int32(brokerapi.Transaction) && m.Recovery.Duration() > l.RecoveryMax {
 		return refuse(rmqv2.Code_BAD_REQUEST, fmt.Sprintf("the recovery duration of a transaction is longer than %v", l.RecoveryMax))
 	}
-	if m.DeliverAt.Set {
-		at, ok := m.DeliverAt.UnixMillis()
-		if !ok || at-now.UnixMilli() > l.DelayMax.Milliseconds() {
-			return refuse(rmqv2.Code_ILLEGAL_DELIVERY_TIME, fmt.Sprintf("the delivery time is no time or more than %v away", l.DelayMax))
-		}
+	if r := delay.check(m, now); r.given() {
+		return r
 	}
 	if _, ok := m.Born.UnixMillis(); !ok {
 		return refuse(rmqv2.Code_BAD_REQUEST, "the born time is no time")

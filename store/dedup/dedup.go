@@ -53,8 +53,8 @@ const (
 // Sync and Saved, which may run beside them, one at a time.
 type Window struct {
 	o        Options
-	windowMS int64
-	partMax  int // slots
+	windowMS int64 // the longest that anybody asks for
+	partMax  int   // slots
 
 	gens      []*generation // the newest last
 	lostUntil int64         // what was stored before may be missing, ms; 0: nothing is
@@ -100,8 +100,26 @@ func New(o Options) *Window {
 	return &Window{o: o, windowMS: o.Window.Milliseconds(), partMax: 1 << (bits.Len64(uint64(most)) - 1)}
 }
 
+// Own is the window of Options, 0 if duplicates are not looked for.
+func (w *Window) Own() time.Duration { return max(0, w.o.Window) }
+
+// Cover makes the window at least so long from a time in ms on; 0 goes back to that of Options. What was stored
+// before and is forgotten stays so: InForce tells.
+func (w *Window) Cover(window time.Duration, at int64) {
+	was := w.windowMS
+	w.windowMS = max(w.o.Window, window).Milliseconds()
+	if was <= 0 && w.windowMS > 0 {
+		w.lostUntil = max(w.lostUntil, at)
+	}
+}
+
 // Reset empties the window, as before the first record.
 func (w *Window) Reset() {
+	w.windowMS = w.o.Window.Milliseconds()
+	w.clear()
+}
+
+func (w *Window) clear() {
 	w.gens, w.lostUntil = nil, 0
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -157,3 +157,40 @@ func FuzzDecode(f *testing.F) {
 
 // hashOf spreads a number.
 func hashOf(i int64) uint64 { return uint64(i) * 0x9e3779b97f4a7c15 }
+
+// A window that is made longer keeps more from then on, and one that is made shorter forgets; both say how far
+// they reach.
+func TestCover(t *testing.T) {
+	fs := memfs.New()
+	w := open(t, fs, Options{Window: 3 * time.Second})
+	w.Add(1, 64, 1000)
+	w.Cover(30*time.Second, 1000)
+	w.Add(2, 128, 20_000)
+	require.Equal(t, record.Pos(64), newest(w, 1))
+	require.Equal(t, 30*time.Second, w.InForce(20_000))
+	again := open(t, fs, Options{Window: 3 * time.Second})
+	again.Cover(30*time.Second, 20_000)
+	require.NoError(t, again.Decode(save(t, w)))
+	require.Equal(t, record.Pos(64), newest(again, 1))
+	require.Equal(t, 30*time.Second, again.Window())
+	w.Cover(0, 20_000)
+	w.Add(3, 192, 23_500)
+	require.Equal(t, record.Pos(-1), newest(w, 1))
+	require.Equal(t, record.Pos(128), newest(w, 2))
+	require.Equal(t, 3*time.Second, w.Window())
+	w.Cover(time.Minute, 23_500)
+	require.Equal(t, time.Minute, w.Window())
+	require.Equal(t, 3500*time.Millisecond, w.InForce(23_500), "what is forgotten stays so")
+	w.Reset()
+	require.Equal(t, 3*time.Second, w.Window())
+
+	off := open(t, memfs.New(), Options{Window: -1})
+	off.Add(1, 64, 1000)
+	require.Zero(t, off.Own())
+	off.Cover(time.Second, 5000)
+	require.Zero(t, off.InForce(5000), "it begins")
+	off.Add(2, 128, 5500)
+	require.Equal(t, 500*time.Millisecond, off.InForce(5500))
+	require.Equal(t, record.Pos(128), newest(off, 2))
+	require.Equal(t, record.Pos(-1), newest(off, 1))
+}

@@ -76,7 +76,7 @@ func (w *Window) Decode(b []byte) error {
 	if r.bad || len(r.b) > 0 || lost < 0 {
 		return mqerr.New(mqerr.Corrupt, "duplicate window that cannot be decoded")
 	}
-	w.Reset()
+	w.clear()
 	w.mu.Lock()
 	for _, g := range gens {
 		w.named[0] = append(w.named[0], g.begin)

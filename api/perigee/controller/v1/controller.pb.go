@@ -430,6 +430,99 @@ func (x *Placement) GetQueues() int32 {
 	return 0
 }
 
+// TopicLimits are what a topic states instead of the settings of brokers and proxies. In a topic, a
+// field is set if the topic states it. In a request, a field that is not set keeps what is there, and
+// 0 goes back to the setting.
+type TopicLimits struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The longest time from a send to the delivery time, ms, at most 366 days.
+	MaxDelayMs *int64 `protobuf:"varint,1,opt,name=max_delay_ms,json=maxDelayMs,proto3,oneof" json:"max_delay_ms,omitempty"`
+	// Time to the first check of a transaction whose sender states none, ms, at most 7 days.
+	CheckAfterMs *int64 `protobuf:"varint,2,opt,name=check_after_ms,json=checkAfterMs,proto3,oneof" json:"check_after_ms,omitempty"`
+	// Time between two checks of a transaction, ms, 1 s to 7 days.
+	CheckIntervalMs *int64 `protobuf:"varint,3,opt,name=check_interval_ms,json=checkIntervalMs,proto3,oneof" json:"check_interval_ms,omitempty"`
+	// Checks before a transaction is given up, 1 to 10000.
+	CheckLimit *int64 `protobuf:"varint,4,opt,name=check_limit,json=checkLimit,proto3,oneof" json:"check_limit,omitempty"`
+	// How long a message that is sent again is recognised, ms, 1 s to 7 days; -1: not at all.
+	DuplicateWindowMs *int64 `protobuf:"varint,5,opt,name=duplicate_window_ms,json=duplicateWindowMs,proto3,oneof" json:"duplicate_window_ms,omitempty"`
+	// Time from the last message of a lite topic to its end, ms, 15 minutes to 366 days.
+	LiteExpiryMs  *int64 `protobuf:"varint,6,opt,name=lite_expiry_ms,json=liteExpiryMs,proto3,oneof" json:"lite_expiry_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TopicLimits) Reset() {
+	*x = TopicLimits{}
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TopicLimits) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TopicLimits) ProtoMessage() {}
+
+func (x *TopicLimits) ProtoReflect() protoreflect.Message {
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TopicLimits.ProtoReflect.Descriptor instead.
+func (*TopicLimits) Descriptor() ([]byte, []int) {
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *TopicLimits) GetMaxDelayMs() int64 {
+	if x != nil && x.MaxDelayMs != nil {
+		return *x.MaxDelayMs
+	}
+	return 0
+}
+
+func (x *TopicLimits) GetCheckAfterMs() int64 {
+	if x != nil && x.CheckAfterMs != nil {
+		return *x.CheckAfterMs
+	}
+	return 0
+}
+
+func (x *TopicLimits) GetCheckIntervalMs() int64 {
+	if x != nil && x.CheckIntervalMs != nil {
+		return *x.CheckIntervalMs
+	}
+	return 0
+}
+
+func (x *TopicLimits) GetCheckLimit() int64 {
+	if x != nil && x.CheckLimit != nil {
+		return *x.CheckLimit
+	}
+	return 0
+}
+
+func (x *TopicLimits) GetDuplicateWindowMs() int64 {
+	if x != nil && x.DuplicateWindowMs != nil {
+		return *x.DuplicateWindowMs
+	}
+	return 0
+}
+
+func (x *TopicLimits) GetLiteExpiryMs() int64 {
+	if x != nil && x.LiteExpiryMs != nil {
+		return *x.LiteExpiryMs
+	}
+	return 0
+}
+
 // Topic is the definition of a topic.
 type Topic struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -448,14 +541,16 @@ type Topic struct {
 	// Raft index of its creation.
 	CreatedVersion uint64 `protobuf:"varint,7,opt,name=created_version,json=createdVersion,proto3" json:"created_version,omitempty"`
 	// Time of its creation, ms since 1970.
-	CreatedMs     int64 `protobuf:"varint,8,opt,name=created_ms,json=createdMs,proto3" json:"created_ms,omitempty"`
+	CreatedMs int64 `protobuf:"varint,8,opt,name=created_ms,json=createdMs,proto3" json:"created_ms,omitempty"`
+	// What it states instead of settings; not set if nothing.
+	Limits        *TopicLimits `protobuf:"bytes,9,opt,name=limits,proto3" json:"limits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Topic) Reset() {
 	*x = Topic{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[3]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -467,7 +562,7 @@ func (x *Topic) String() string {
 func (*Topic) ProtoMessage() {}
 
 func (x *Topic) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[3]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -480,7 +575,7 @@ func (x *Topic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Topic.ProtoReflect.Descriptor instead.
 func (*Topic) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{3}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Topic) GetId() uint32 {
@@ -539,6 +634,13 @@ func (x *Topic) GetCreatedMs() int64 {
 	return 0
 }
 
+func (x *Topic) GetLimits() *TopicLimits {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
 // Group is the definition of a consumer group.
 type Group struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -573,7 +675,7 @@ type Group struct {
 
 func (x *Group) Reset() {
 	*x = Group{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[4]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -585,7 +687,7 @@ func (x *Group) String() string {
 func (*Group) ProtoMessage() {}
 
 func (x *Group) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[4]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -598,7 +700,7 @@ func (x *Group) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Group.ProtoReflect.Descriptor instead.
 func (*Group) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{4}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Group) GetId() uint32 {
@@ -701,7 +803,7 @@ type Exponential struct {
 
 func (x *Exponential) Reset() {
 	*x = Exponential{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[5]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -713,7 +815,7 @@ func (x *Exponential) String() string {
 func (*Exponential) ProtoMessage() {}
 
 func (x *Exponential) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[5]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -726,7 +828,7 @@ func (x *Exponential) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exponential.ProtoReflect.Descriptor instead.
 func (*Exponential) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{5}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Exponential) GetInitialMs() int64 {
@@ -767,7 +869,7 @@ type Replica struct {
 
 func (x *Replica) Reset() {
 	*x = Replica{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[6]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -779,7 +881,7 @@ func (x *Replica) String() string {
 func (*Replica) ProtoMessage() {}
 
 func (x *Replica) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[6]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -792,7 +894,7 @@ func (x *Replica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replica.ProtoReflect.Descriptor instead.
 func (*Replica) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{6}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Replica) GetId() uint32 {
@@ -852,7 +954,7 @@ type Shard struct {
 
 func (x *Shard) Reset() {
 	*x = Shard{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[7]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -864,7 +966,7 @@ func (x *Shard) String() string {
 func (*Shard) ProtoMessage() {}
 
 func (x *Shard) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[7]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -877,7 +979,7 @@ func (x *Shard) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Shard.ProtoReflect.Descriptor instead.
 func (*Shard) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{7}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Shard) GetId() uint32 {
@@ -956,7 +1058,7 @@ type HandleKey struct {
 
 func (x *HandleKey) Reset() {
 	*x = HandleKey{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[8]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -968,7 +1070,7 @@ func (x *HandleKey) String() string {
 func (*HandleKey) ProtoMessage() {}
 
 func (x *HandleKey) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[8]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -981,7 +1083,7 @@ func (x *HandleKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HandleKey.ProtoReflect.Descriptor instead.
 func (*HandleKey) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{8}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *HandleKey) GetId() uint32 {
@@ -1025,7 +1127,7 @@ type RegisterRequest struct {
 
 func (x *RegisterRequest) Reset() {
 	*x = RegisterRequest{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[9]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1037,7 +1139,7 @@ func (x *RegisterRequest) String() string {
 func (*RegisterRequest) ProtoMessage() {}
 
 func (x *RegisterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[9]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1050,7 +1152,7 @@ func (x *RegisterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterRequest.ProtoReflect.Descriptor instead.
 func (*RegisterRequest) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{9}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *RegisterRequest) GetHello() *Hello {
@@ -1133,7 +1235,7 @@ type RegisterResponse struct {
 
 func (x *RegisterResponse) Reset() {
 	*x = RegisterResponse{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[10]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1145,7 +1247,7 @@ func (x *RegisterResponse) String() string {
 func (*RegisterResponse) ProtoMessage() {}
 
 func (x *RegisterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[10]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1158,7 +1260,7 @@ func (x *RegisterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterResponse.ProtoReflect.Descriptor instead.
 func (*RegisterResponse) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{10}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *RegisterResponse) GetHello() *Hello {
@@ -1213,7 +1315,7 @@ type BrokerHeartbeat struct {
 
 func (x *BrokerHeartbeat) Reset() {
 	*x = BrokerHeartbeat{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[11]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1225,7 +1327,7 @@ func (x *BrokerHeartbeat) String() string {
 func (*BrokerHeartbeat) ProtoMessage() {}
 
 func (x *BrokerHeartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[11]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1238,7 +1340,7 @@ func (x *BrokerHeartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BrokerHeartbeat.ProtoReflect.Descriptor instead.
 func (*BrokerHeartbeat) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{11}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *BrokerHeartbeat) GetShard() uint32 {
@@ -1313,7 +1415,7 @@ type Definitions struct {
 
 func (x *Definitions) Reset() {
 	*x = Definitions{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[12]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1325,7 +1427,7 @@ func (x *Definitions) String() string {
 func (*Definitions) ProtoMessage() {}
 
 func (x *Definitions) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[12]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1338,7 +1440,7 @@ func (x *Definitions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Definitions.ProtoReflect.Descriptor instead.
 func (*Definitions) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{12}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Definitions) GetVersion() uint64 {
@@ -1399,7 +1501,7 @@ type BrokerUpdate struct {
 
 func (x *BrokerUpdate) Reset() {
 	*x = BrokerUpdate{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[13]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1411,7 +1513,7 @@ func (x *BrokerUpdate) String() string {
 func (*BrokerUpdate) ProtoMessage() {}
 
 func (x *BrokerUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[13]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1424,7 +1526,7 @@ func (x *BrokerUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BrokerUpdate.ProtoReflect.Descriptor instead.
 func (*BrokerUpdate) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{13}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *BrokerUpdate) GetDefinitions() *Definitions {
@@ -1463,7 +1565,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[14]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1475,7 +1577,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[14]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1488,7 +1590,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{14}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *WatchRequest) GetHello() *Hello {
@@ -1531,7 +1633,7 @@ type WatchUpdate struct {
 
 func (x *WatchUpdate) Reset() {
 	*x = WatchUpdate{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[15]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1543,7 +1645,7 @@ func (x *WatchUpdate) String() string {
 func (*WatchUpdate) ProtoMessage() {}
 
 func (x *WatchUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[15]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1556,7 +1658,7 @@ func (x *WatchUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchUpdate.ProtoReflect.Descriptor instead.
 func (*WatchUpdate) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{15}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *WatchUpdate) GetHello() *Hello {
@@ -1604,14 +1706,17 @@ type PutTopicRequest struct {
 	// What to do if it exists.
 	Mode PutMode `protobuf:"varint,5,opt,name=mode,proto3,enum=perigee.controller.v1.PutMode" json:"mode,omitempty"`
 	// Who asks, for the audit log.
-	Principal     string `protobuf:"bytes,6,opt,name=principal,proto3" json:"principal,omitempty"`
+	Principal string `protobuf:"bytes,6,opt,name=principal,proto3" json:"principal,omitempty"`
+	// What it states instead of settings. Limits of a kind of message that its type does not take are
+	// refused.
+	Limits        *TopicLimits `protobuf:"bytes,7,opt,name=limits,proto3" json:"limits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PutTopicRequest) Reset() {
 	*x = PutTopicRequest{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[16]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1623,7 +1728,7 @@ func (x *PutTopicRequest) String() string {
 func (*PutTopicRequest) ProtoMessage() {}
 
 func (x *PutTopicRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[16]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1636,7 +1741,7 @@ func (x *PutTopicRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutTopicRequest.ProtoReflect.Descriptor instead.
 func (*PutTopicRequest) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{16}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *PutTopicRequest) GetName() string {
@@ -1681,6 +1786,13 @@ func (x *PutTopicRequest) GetPrincipal() string {
 	return ""
 }
 
+func (x *PutTopicRequest) GetLimits() *TopicLimits {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
 // PutTopicResponse tells the topic as it is now.
 type PutTopicResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1696,7 +1808,7 @@ type PutTopicResponse struct {
 
 func (x *PutTopicResponse) Reset() {
 	*x = PutTopicResponse{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[17]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1708,7 +1820,7 @@ func (x *PutTopicResponse) String() string {
 func (*PutTopicResponse) ProtoMessage() {}
 
 func (x *PutTopicResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[17]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1721,7 +1833,7 @@ func (x *PutTopicResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutTopicResponse.ProtoReflect.Descriptor instead.
 func (*PutTopicResponse) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{17}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *PutTopicResponse) GetTopic() *Topic {
@@ -1758,7 +1870,7 @@ type EnsureTopicRequest struct {
 
 func (x *EnsureTopicRequest) Reset() {
 	*x = EnsureTopicRequest{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[18]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1770,7 +1882,7 @@ func (x *EnsureTopicRequest) String() string {
 func (*EnsureTopicRequest) ProtoMessage() {}
 
 func (x *EnsureTopicRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[18]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1783,7 +1895,7 @@ func (x *EnsureTopicRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnsureTopicRequest.ProtoReflect.Descriptor instead.
 func (*EnsureTopicRequest) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{18}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *EnsureTopicRequest) GetName() string {
@@ -1811,7 +1923,7 @@ type EnsureTopicResponse struct {
 
 func (x *EnsureTopicResponse) Reset() {
 	*x = EnsureTopicResponse{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[19]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1823,7 +1935,7 @@ func (x *EnsureTopicResponse) String() string {
 func (*EnsureTopicResponse) ProtoMessage() {}
 
 func (x *EnsureTopicResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[19]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1836,7 +1948,7 @@ func (x *EnsureTopicResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnsureTopicResponse.ProtoReflect.Descriptor instead.
 func (*EnsureTopicResponse) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{19}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *EnsureTopicResponse) GetTopic() *Topic {
@@ -1875,7 +1987,7 @@ type PutGroupRequest struct {
 
 func (x *PutGroupRequest) Reset() {
 	*x = PutGroupRequest{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[20]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1887,7 +1999,7 @@ func (x *PutGroupRequest) String() string {
 func (*PutGroupRequest) ProtoMessage() {}
 
 func (x *PutGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[20]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1900,7 +2012,7 @@ func (x *PutGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutGroupRequest.ProtoReflect.Descriptor instead.
 func (*PutGroupRequest) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{20}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *PutGroupRequest) GetName() string {
@@ -1988,7 +2100,7 @@ type PutGroupResponse struct {
 
 func (x *PutGroupResponse) Reset() {
 	*x = PutGroupResponse{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[21]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2000,7 +2112,7 @@ func (x *PutGroupResponse) String() string {
 func (*PutGroupResponse) ProtoMessage() {}
 
 func (x *PutGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[21]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2013,7 +2125,7 @@ func (x *PutGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutGroupResponse.ProtoReflect.Descriptor instead.
 func (*PutGroupResponse) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{21}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *PutGroupResponse) GetGroup() *Group {
@@ -2050,7 +2162,7 @@ type DeleteTopicRequest struct {
 
 func (x *DeleteTopicRequest) Reset() {
 	*x = DeleteTopicRequest{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[22]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2062,7 +2174,7 @@ func (x *DeleteTopicRequest) String() string {
 func (*DeleteTopicRequest) ProtoMessage() {}
 
 func (x *DeleteTopicRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[22]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2075,7 +2187,7 @@ func (x *DeleteTopicRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTopicRequest.ProtoReflect.Descriptor instead.
 func (*DeleteTopicRequest) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{22}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *DeleteTopicRequest) GetName() string {
@@ -2101,7 +2213,7 @@ type DeleteTopicResponse struct {
 
 func (x *DeleteTopicResponse) Reset() {
 	*x = DeleteTopicResponse{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[23]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2113,7 +2225,7 @@ func (x *DeleteTopicResponse) String() string {
 func (*DeleteTopicResponse) ProtoMessage() {}
 
 func (x *DeleteTopicResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[23]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2126,7 +2238,7 @@ func (x *DeleteTopicResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTopicResponse.ProtoReflect.Descriptor instead.
 func (*DeleteTopicResponse) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{23}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{24}
 }
 
 // DeleteGroupRequest names a group to delete.
@@ -2142,7 +2254,7 @@ type DeleteGroupRequest struct {
 
 func (x *DeleteGroupRequest) Reset() {
 	*x = DeleteGroupRequest{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[24]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2154,7 +2266,7 @@ func (x *DeleteGroupRequest) String() string {
 func (*DeleteGroupRequest) ProtoMessage() {}
 
 func (x *DeleteGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[24]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2167,7 +2279,7 @@ func (x *DeleteGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteGroupRequest.ProtoReflect.Descriptor instead.
 func (*DeleteGroupRequest) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{24}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *DeleteGroupRequest) GetName() string {
@@ -2193,7 +2305,7 @@ type DeleteGroupResponse struct {
 
 func (x *DeleteGroupResponse) Reset() {
 	*x = DeleteGroupResponse{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[25]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2205,7 +2317,7 @@ func (x *DeleteGroupResponse) String() string {
 func (*DeleteGroupResponse) ProtoMessage() {}
 
 func (x *DeleteGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[25]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2218,7 +2330,7 @@ func (x *DeleteGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteGroupResponse.ProtoReflect.Descriptor instead.
 func (*DeleteGroupResponse) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{25}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{26}
 }
 
 // StatusRequest asks for the state of the cluster.
@@ -2230,7 +2342,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[26]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2242,7 +2354,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[26]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2255,7 +2367,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{26}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{27}
 }
 
 // StatusResponse is the state of the cluster as this node knows it.
@@ -2281,7 +2393,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[27]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2293,7 +2405,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[27]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2306,7 +2418,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{27}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *StatusResponse) GetClusterId() string {
@@ -2372,7 +2484,22 @@ const file_perigee_controller_v1_controller_proto_rawDesc = "" +
 	"cluster_id\x18\x03 \x01(\tR\tclusterId\"9\n" +
 	"\tPlacement\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x16\n" +
-	"\x06queues\x18\x02 \x01(\x05R\x06queues\"\xbf\x02\n" +
+	"\x06queues\x18\x02 \x01(\x05R\x06queues\"\x8b\x03\n" +
+	"\vTopicLimits\x12%\n" +
+	"\fmax_delay_ms\x18\x01 \x01(\x03H\x00R\n" +
+	"maxDelayMs\x88\x01\x01\x12)\n" +
+	"\x0echeck_after_ms\x18\x02 \x01(\x03H\x01R\fcheckAfterMs\x88\x01\x01\x12/\n" +
+	"\x11check_interval_ms\x18\x03 \x01(\x03H\x02R\x0fcheckIntervalMs\x88\x01\x01\x12$\n" +
+	"\vcheck_limit\x18\x04 \x01(\x03H\x03R\n" +
+	"checkLimit\x88\x01\x01\x123\n" +
+	"\x13duplicate_window_ms\x18\x05 \x01(\x03H\x04R\x11duplicateWindowMs\x88\x01\x01\x12)\n" +
+	"\x0elite_expiry_ms\x18\x06 \x01(\x03H\x05R\fliteExpiryMs\x88\x01\x01B\x0f\n" +
+	"\r_max_delay_msB\x11\n" +
+	"\x0f_check_after_msB\x14\n" +
+	"\x12_check_interval_msB\x0e\n" +
+	"\f_check_limitB\x16\n" +
+	"\x14_duplicate_window_msB\x11\n" +
+	"\x0f_lite_expiry_ms\"\xfb\x02\n" +
 	"\x05Topic\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x124\n" +
@@ -2384,7 +2511,8 @@ const file_perigee_controller_v1_controller_proto_rawDesc = "" +
 	"\aversion\x18\x06 \x01(\x04R\aversion\x12'\n" +
 	"\x0fcreated_version\x18\a \x01(\x04R\x0ecreatedVersion\x12\x1d\n" +
 	"\n" +
-	"created_ms\x18\b \x01(\x03R\tcreatedMs\"\x9d\x03\n" +
+	"created_ms\x18\b \x01(\x03R\tcreatedMs\x12:\n" +
+	"\x06limits\x18\t \x01(\v2\".perigee.controller.v1.TopicLimitsR\x06limits\"\x9d\x03\n" +
 	"\x05Group\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
@@ -2472,14 +2600,15 @@ const file_perigee_controller_v1_controller_proto_rawDesc = "" +
 	"\vdefinitions\x18\x02 \x01(\v2\".perigee.controller.v1.DefinitionsR\vdefinitions\x124\n" +
 	"\x06shards\x18\x03 \x03(\v2\x1c.perigee.controller.v1.ShardR\x06shards\x12A\n" +
 	"\vhandle_keys\x18\x04 \x03(\v2 .perigee.controller.v1.HandleKeyR\n" +
-	"handleKeys\"\xff\x01\n" +
+	"handleKeys\"\xbb\x02\n" +
 	"\x0fPutTopicRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x124\n" +
 	"\x04type\x18\x02 \x01(\x0e2 .perigee.controller.v1.TopicTypeR\x04type\x12\x16\n" +
 	"\x06queues\x18\x03 \x01(\x05R\x06queues\x128\n" +
 	"\x05flush\x18\x04 \x01(\x0e2\".perigee.controller.v1.FlushPolicyR\x05flush\x122\n" +
 	"\x04mode\x18\x05 \x01(\x0e2\x1e.perigee.controller.v1.PutModeR\x04mode\x12\x1c\n" +
-	"\tprincipal\x18\x06 \x01(\tR\tprincipal\"z\n" +
+	"\tprincipal\x18\x06 \x01(\tR\tprincipal\x12:\n" +
+	"\x06limits\x18\a \x01(\v2\".perigee.controller.v1.TopicLimitsR\x06limits\"z\n" +
 	"\x10PutTopicResponse\x122\n" +
 	"\x05topic\x18\x01 \x01(\v2\x1c.perigee.controller.v1.TopicR\x05topic\x12\x18\n" +
 	"\acreated\x18\x02 \x01(\bR\acreated\x12\x18\n" +
@@ -2577,7 +2706,7 @@ func file_perigee_controller_v1_controller_proto_rawDescGZIP() []byte {
 }
 
 var file_perigee_controller_v1_controller_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_perigee_controller_v1_controller_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_perigee_controller_v1_controller_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_perigee_controller_v1_controller_proto_goTypes = []any{
 	(TopicType)(0),              // 0: perigee.controller.v1.TopicType
 	(FlushPolicy)(0),            // 1: perigee.controller.v1.FlushPolicy
@@ -2586,85 +2715,88 @@ var file_perigee_controller_v1_controller_proto_goTypes = []any{
 	(*ErrorDetail)(nil),         // 4: perigee.controller.v1.ErrorDetail
 	(*Hello)(nil),               // 5: perigee.controller.v1.Hello
 	(*Placement)(nil),           // 6: perigee.controller.v1.Placement
-	(*Topic)(nil),               // 7: perigee.controller.v1.Topic
-	(*Group)(nil),               // 8: perigee.controller.v1.Group
-	(*Exponential)(nil),         // 9: perigee.controller.v1.Exponential
-	(*Replica)(nil),             // 10: perigee.controller.v1.Replica
-	(*Shard)(nil),               // 11: perigee.controller.v1.Shard
-	(*HandleKey)(nil),           // 12: perigee.controller.v1.HandleKey
-	(*RegisterRequest)(nil),     // 13: perigee.controller.v1.RegisterRequest
-	(*RegisterResponse)(nil),    // 14: perigee.controller.v1.RegisterResponse
-	(*BrokerHeartbeat)(nil),     // 15: perigee.controller.v1.BrokerHeartbeat
-	(*Definitions)(nil),         // 16: perigee.controller.v1.Definitions
-	(*BrokerUpdate)(nil),        // 17: perigee.controller.v1.BrokerUpdate
-	(*WatchRequest)(nil),        // 18: perigee.controller.v1.WatchRequest
-	(*WatchUpdate)(nil),         // 19: perigee.controller.v1.WatchUpdate
-	(*PutTopicRequest)(nil),     // 20: perigee.controller.v1.PutTopicRequest
-	(*PutTopicResponse)(nil),    // 21: perigee.controller.v1.PutTopicResponse
-	(*EnsureTopicRequest)(nil),  // 22: perigee.controller.v1.EnsureTopicRequest
-	(*EnsureTopicResponse)(nil), // 23: perigee.controller.v1.EnsureTopicResponse
-	(*PutGroupRequest)(nil),     // 24: perigee.controller.v1.PutGroupRequest
-	(*PutGroupResponse)(nil),    // 25: perigee.controller.v1.PutGroupResponse
-	(*DeleteTopicRequest)(nil),  // 26: perigee.controller.v1.DeleteTopicRequest
-	(*DeleteTopicResponse)(nil), // 27: perigee.controller.v1.DeleteTopicResponse
-	(*DeleteGroupRequest)(nil),  // 28: perigee.controller.v1.DeleteGroupRequest
-	(*DeleteGroupResponse)(nil), // 29: perigee.controller.v1.DeleteGroupResponse
-	(*StatusRequest)(nil),       // 30: perigee.controller.v1.StatusRequest
-	(*StatusResponse)(nil),      // 31: perigee.controller.v1.StatusResponse
+	(*TopicLimits)(nil),         // 7: perigee.controller.v1.TopicLimits
+	(*Topic)(nil),               // 8: perigee.controller.v1.Topic
+	(*Group)(nil),               // 9: perigee.controller.v1.Group
+	(*Exponential)(nil),         // 10: perigee.controller.v1.Exponential
+	(*Replica)(nil),             // 11: perigee.controller.v1.Replica
+	(*Shard)(nil),               // 12: perigee.controller.v1.Shard
+	(*HandleKey)(nil),           // 13: perigee.controller.v1.HandleKey
+	(*RegisterRequest)(nil),     // 14: perigee.controller.v1.RegisterRequest
+	(*RegisterResponse)(nil),    // 15: perigee.controller.v1.RegisterResponse
+	(*BrokerHeartbeat)(nil),     // 16: perigee.controller.v1.BrokerHeartbeat
+	(*Definitions)(nil),         // 17: perigee.controller.v1.Definitions
+	(*BrokerUpdate)(nil),        // 18: perigee.controller.v1.BrokerUpdate
+	(*WatchRequest)(nil),        // 19: perigee.controller.v1.WatchRequest
+	(*WatchUpdate)(nil),         // 20: perigee.controller.v1.WatchUpdate
+	(*PutTopicRequest)(nil),     // 21: perigee.controller.v1.PutTopicRequest
+	(*PutTopicResponse)(nil),    // 22: perigee.controller.v1.PutTopicResponse
+	(*EnsureTopicRequest)(nil),  // 23: perigee.controller.v1.EnsureTopicRequest
+	(*EnsureTopicResponse)(nil), // 24: perigee.controller.v1.EnsureTopicResponse
+	(*PutGroupRequest)(nil),     // 25: perigee.controller.v1.PutGroupRequest
+	(*PutGroupResponse)(nil),    // 26: perigee.controller.v1.PutGroupResponse
+	(*DeleteTopicRequest)(nil),  // 27: perigee.controller.v1.DeleteTopicRequest
+	(*DeleteTopicResponse)(nil), // 28: perigee.controller.v1.DeleteTopicResponse
+	(*DeleteGroupRequest)(nil),  // 29: perigee.controller.v1.DeleteGroupRequest
+	(*DeleteGroupResponse)(nil), // 30: perigee.controller.v1.DeleteGroupResponse
+	(*StatusRequest)(nil),       // 31: perigee.controller.v1.StatusRequest
+	(*StatusResponse)(nil),      // 32: perigee.controller.v1.StatusResponse
 }
 var file_perigee_controller_v1_controller_proto_depIdxs = []int32{
 	0,  // 0: perigee.controller.v1.Topic.type:type_name -> perigee.controller.v1.TopicType
 	6,  // 1: perigee.controller.v1.Topic.placements:type_name -> perigee.controller.v1.Placement
 	1,  // 2: perigee.controller.v1.Topic.flush:type_name -> perigee.controller.v1.FlushPolicy
-	2,  // 3: perigee.controller.v1.Group.from:type_name -> perigee.controller.v1.StartFrom
-	9,  // 4: perigee.controller.v1.Group.exponential:type_name -> perigee.controller.v1.Exponential
-	10, // 5: perigee.controller.v1.Shard.replicas:type_name -> perigee.controller.v1.Replica
-	5,  // 6: perigee.controller.v1.RegisterRequest.hello:type_name -> perigee.controller.v1.Hello
-	5,  // 7: perigee.controller.v1.RegisterResponse.hello:type_name -> perigee.controller.v1.Hello
-	11, // 8: perigee.controller.v1.RegisterResponse.shard:type_name -> perigee.controller.v1.Shard
-	5,  // 9: perigee.controller.v1.BrokerHeartbeat.hello:type_name -> perigee.controller.v1.Hello
-	7,  // 10: perigee.controller.v1.Definitions.topics:type_name -> perigee.controller.v1.Topic
-	8,  // 11: perigee.controller.v1.Definitions.groups:type_name -> perigee.controller.v1.Group
-	16, // 12: perigee.controller.v1.BrokerUpdate.definitions:type_name -> perigee.controller.v1.Definitions
-	5,  // 13: perigee.controller.v1.BrokerUpdate.hello:type_name -> perigee.controller.v1.Hello
-	5,  // 14: perigee.controller.v1.WatchRequest.hello:type_name -> perigee.controller.v1.Hello
-	5,  // 15: perigee.controller.v1.WatchUpdate.hello:type_name -> perigee.controller.v1.Hello
-	16, // 16: perigee.controller.v1.WatchUpdate.definitions:type_name -> perigee.controller.v1.Definitions
-	11, // 17: perigee.controller.v1.WatchUpdate.shards:type_name -> perigee.controller.v1.Shard
-	12, // 18: perigee.controller.v1.WatchUpdate.handle_keys:type_name -> perigee.controller.v1.HandleKey
-	0,  // 19: perigee.controller.v1.PutTopicRequest.type:type_name -> perigee.controller.v1.TopicType
-	1,  // 20: perigee.controller.v1.PutTopicRequest.flush:type_name -> perigee.controller.v1.FlushPolicy
-	3,  // 21: perigee.controller.v1.PutTopicRequest.mode:type_name -> perigee.controller.v1.PutMode
-	7,  // 22: perigee.controller.v1.PutTopicResponse.topic:type_name -> perigee.controller.v1.Topic
-	7,  // 23: perigee.controller.v1.EnsureTopicResponse.topic:type_name -> perigee.controller.v1.Topic
-	2,  // 24: perigee.controller.v1.PutGroupRequest.from:type_name -> perigee.controller.v1.StartFrom
-	3,  // 25: perigee.controller.v1.PutGroupRequest.mode:type_name -> perigee.controller.v1.PutMode
-	9,  // 26: perigee.controller.v1.PutGroupRequest.exponential:type_name -> perigee.controller.v1.Exponential
-	8,  // 27: perigee.controller.v1.PutGroupResponse.group:type_name -> perigee.controller.v1.Group
-	11, // 28: perigee.controller.v1.StatusResponse.shards:type_name -> perigee.controller.v1.Shard
-	13, // 29: perigee.controller.v1.ControllerService.Register:input_type -> perigee.controller.v1.RegisterRequest
-	15, // 30: perigee.controller.v1.ControllerService.BrokerSession:input_type -> perigee.controller.v1.BrokerHeartbeat
-	18, // 31: perigee.controller.v1.ControllerService.Watch:input_type -> perigee.controller.v1.WatchRequest
-	20, // 32: perigee.controller.v1.ControllerService.PutTopic:input_type -> perigee.controller.v1.PutTopicRequest
-	22, // 33: perigee.controller.v1.ControllerService.EnsureTopic:input_type -> perigee.controller.v1.EnsureTopicRequest
-	24, // 34: perigee.controller.v1.ControllerService.PutGroup:input_type -> perigee.controller.v1.PutGroupRequest
-	26, // 35: perigee.controller.v1.ControllerService.DeleteTopic:input_type -> perigee.controller.v1.DeleteTopicRequest
-	28, // 36: perigee.controller.v1.ControllerService.DeleteGroup:input_type -> perigee.controller.v1.DeleteGroupRequest
-	30, // 37: perigee.controller.v1.ControllerService.Status:input_type -> perigee.controller.v1.StatusRequest
-	14, // 38: perigee.controller.v1.ControllerService.Register:output_type -> perigee.controller.v1.RegisterResponse
-	17, // 39: perigee.controller.v1.ControllerService.BrokerSession:output_type -> perigee.controller.v1.BrokerUpdate
-	19, // 40: perigee.controller.v1.ControllerService.Watch:output_type -> perigee.controller.v1.WatchUpdate
-	21, // 41: perigee.controller.v1.ControllerService.PutTopic:output_type -> perigee.controller.v1.PutTopicResponse
-	23, // 42: perigee.controller.v1.ControllerService.EnsureTopic:output_type -> perigee.controller.v1.EnsureTopicResponse
-	25, // 43: perigee.controller.v1.ControllerService.PutGroup:output_type -> perigee.controller.v1.PutGroupResponse
-	27, // 44: perigee.controller.v1.ControllerService.DeleteTopic:output_type -> perigee.controller.v1.DeleteTopicResponse
-	29, // 45: perigee.controller.v1.ControllerService.DeleteGroup:output_type -> perigee.controller.v1.DeleteGroupResponse
-	31, // 46: perigee.controller.v1.ControllerService.Status:output_type -> perigee.controller.v1.StatusResponse
-	38, // [38:47] is the sub-list for method output_type
-	29, // [29:38] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	7,  // 3: perigee.controller.v1.Topic.limits:type_name -> perigee.controller.v1.TopicLimits
+	2,  // 4: perigee.controller.v1.Group.from:type_name -> perigee.controller.v1.StartFrom
+	10, // 5: perigee.controller.v1.Group.exponential:type_name -> perigee.controller.v1.Exponential
+	11, // 6: perigee.controller.v1.Shard.replicas:type_name -> perigee.controller.v1.Replica
+	5,  // 7: perigee.controller.v1.RegisterRequest.hello:type_name -> perigee.controller.v1.Hello
+	5,  // 8: perigee.controller.v1.RegisterResponse.hello:type_name -> perigee.controller.v1.Hello
+	12, // 9: perigee.controller.v1.RegisterResponse.shard:type_name -> perigee.controller.v1.Shard
+	5,  // 10: perigee.controller.v1.BrokerHeartbeat.hello:type_name -> perigee.controller.v1.Hello
+	8,  // 11: perigee.controller.v1.Definitions.topics:type_name -> perigee.controller.v1.Topic
+	9,  // 12: perigee.controller.v1.Definitions.groups:type_name -> perigee.controller.v1.Group
+	17, // 13: perigee.controller.v1.BrokerUpdate.definitions:type_name -> perigee.controller.v1.Definitions
+	5,  // 14: perigee.controller.v1.BrokerUpdate.hello:type_name -> perigee.controller.v1.Hello
+	5,  // 15: perigee.controller.v1.WatchRequest.hello:type_name -> perigee.controller.v1.Hello
+	5,  // 16: perigee.controller.v1.WatchUpdate.hello:type_name -> perigee.controller.v1.Hello
+	17, // 17: perigee.controller.v1.WatchUpdate.definitions:type_name -> perigee.controller.v1.Definitions
+	12, // 18: perigee.controller.v1.WatchUpdate.shards:type_name -> perigee.controller.v1.Shard
+	13, // 19: perigee.controller.v1.WatchUpdate.handle_keys:type_name -> perigee.controller.v1.HandleKey
+	0,  // 20: perigee.controller.v1.PutTopicRequest.type:type_name -> perigee.controller.v1.TopicType
+	1,  // 21: perigee.controller.v1.PutTopicRequest.flush:type_name -> perigee.controller.v1.FlushPolicy
+	3,  // 22: perigee.controller.v1.PutTopicRequest.mode:type_name -> perigee.controller.v1.PutMode
+	7,  // 23: perigee.controller.v1.PutTopicRequest.limits:type_name -> perigee.controller.v1.TopicLimits
+	8,  // 24: perigee.controller.v1.PutTopicResponse.topic:type_name -> perigee.controller.v1.Topic
+	8,  // 25: perigee.controller.v1.EnsureTopicResponse.topic:type_name -> perigee.controller.v1.Topic
+	2,  // 26: perigee.controller.v1.PutGroupRequest.from:type_name -> perigee.controller.v1.StartFrom
+	3,  // 27: perigee.controller.v1.PutGroupRequest.mode:type_name -> perigee.controller.v1.PutMode
+	10, // 28: perigee.controller.v1.PutGroupRequest.exponential:type_name -> perigee.controller.v1.Exponential
+	9,  // 29: perigee.controller.v1.PutGroupResponse.group:type_name -> perigee.controller.v1.Group
+	12, // 30: perigee.controller.v1.StatusResponse.shards:type_name -> perigee.controller.v1.Shard
+	14, // 31: perigee.controller.v1.ControllerService.Register:input_type -> perigee.controller.v1.RegisterRequest
+	16, // 32: perigee.controller.v1.ControllerService.BrokerSession:input_type -> perigee.controller.v1.BrokerHeartbeat
+	19, // 33: perigee.controller.v1.ControllerService.Watch:input_type -> perigee.controller.v1.WatchRequest
+	21, // 34: perigee.controller.v1.ControllerService.PutTopic:input_type -> perigee.controller.v1.PutTopicRequest
+	23, // 35: perigee.controller.v1.ControllerService.EnsureTopic:input_type -> perigee.controller.v1.EnsureTopicRequest
+	25, // 36: perigee.controller.v1.ControllerService.PutGroup:input_type -> perigee.controller.v1.PutGroupRequest
+	27, // 37: perigee.controller.v1.ControllerService.DeleteTopic:input_type -> perigee.controller.v1.DeleteTopicRequest
+	29, // 38: perigee.controller.v1.ControllerService.DeleteGroup:input_type -> perigee.controller.v1.DeleteGroupRequest
+	31, // 39: perigee.controller.v1.ControllerService.Status:input_type -> perigee.controller.v1.StatusRequest
+	15, // 40: perigee.controller.v1.ControllerService.Register:output_type -> perigee.controller.v1.RegisterResponse
+	18, // 41: perigee.controller.v1.ControllerService.BrokerSession:output_type -> perigee.controller.v1.BrokerUpdate
+	20, // 42: perigee.controller.v1.ControllerService.Watch:output_type -> perigee.controller.v1.WatchUpdate
+	22, // 43: perigee.controller.v1.ControllerService.PutTopic:output_type -> perigee.controller.v1.PutTopicResponse
+	24, // 44: perigee.controller.v1.ControllerService.EnsureTopic:output_type -> perigee.controller.v1.EnsureTopicResponse
+	26, // 45: perigee.controller.v1.ControllerService.PutGroup:output_type -> perigee.controller.v1.PutGroupResponse
+	28, // 46: perigee.controller.v1.ControllerService.DeleteTopic:output_type -> perigee.controller.v1.DeleteTopicResponse
+	30, // 47: perigee.controller.v1.ControllerService.DeleteGroup:output_type -> perigee.controller.v1.DeleteGroupResponse
+	32, // 48: perigee.controller.v1.ControllerService.Status:output_type -> perigee.controller.v1.StatusResponse
+	40, // [40:49] is the sub-list for method output_type
+	31, // [31:40] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_perigee_controller_v1_controller_proto_init() }
@@ -2672,14 +2804,15 @@ func file_perigee_controller_v1_controller_proto_init() {
 	if File_perigee_controller_v1_controller_proto != nil {
 		return
 	}
-	file_perigee_controller_v1_controller_proto_msgTypes[20].OneofWrappers = []any{}
+	file_perigee_controller_v1_controller_proto_msgTypes[3].OneofWrappers = []any{}
+	file_perigee_controller_v1_controller_proto_msgTypes[21].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_perigee_controller_v1_controller_proto_rawDesc), len(file_perigee_controller_v1_controller_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   28,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -27,6 +27,8 @@ type declaredTopic struct {
 	Queues *int   `yaml:"queues"`
 	Type   string `yaml:"type"`
 	Flush  string `yaml:"flush"`
+
+	declaredLimits `yaml:",inline"`
 }
 
 type declaredGroup struct {
@@ -116,9 +118,11 @@ func wanted(goType string) string {
 // declaredKeys are all keys of a file for apply.
 func declaredKeys() []string {
 	var keys []string
-	for _, v := range []any{declared{}, declaredTopic{}, declaredGroup{}} {
+	for _, v := range []any{declared{}, declaredTopic{}, declaredLimits{}, declaredGroup{}} {
 		for t, i := reflect.TypeOf(v), 0; i < t.NumField(); i++ {
-			keys = append(keys, t.Field(i).Tag.Get("yaml"))
+			if key := t.Field(i).Tag.Get("yaml"); !strings.HasPrefix(key, ",") {
+				keys = append(keys, key)
+			}
 		}
 	}
 	return keys
@@ -134,6 +138,9 @@ func (t declaredTopic) request() (*controllerv1.PutTopicRequest, error) {
 		return nil, err
 	}
 	req := &controllerv1.PutTopicRequest{Name: t.Name, Type: kind, Flush: flush, Mode: controllerv1.PutMode_PUT_MODE_UPSERT}
+	if req.Limits, err = t.declaredLimits.request(); err != nil {
+		return nil, err
+	}
 	if t.Queues != nil {
 		if err := checkQueues("queues", *t.Queues); err != nil {
 			return nil, err

@@ -25,6 +25,7 @@ type topicSettings struct {
 	Queues         int    `koanf:"queues" help:"queues in all, over all broker groups"`
 	Type           string `koanf:"type" help:"what it takes: NORMAL, FIFO, DELAY, TRANSACTION, PRIORITY, LITE or MIXED"`
 	Flush          string `koanf:"flush" help:"when a message counts as stored: default (the broker's policy), sync or async"`
+	limits         limitFlags
 }
 
 func newTopicPut(verb string) *cobra.Command {
@@ -53,6 +54,7 @@ func newTopicPut(verb string) *cobra.Command {
 			return err
 		})
 	}}
+	s.limits.add(c.Flags())
 	return withSettings(c, s)
 }
 
@@ -73,7 +75,7 @@ func (s *topicSettings) request(name string, mode controllerv1.PutMode, given fu
 			return nil, err
 		}
 	}
-	return &controllerv1.PutTopicRequest{Name: name, Type: t, Queues: int32(s.Queues), Flush: f, Mode: mode}, nil
+	return &controllerv1.PutTopicRequest{Name: name, Type: t, Queues: int32(s.Queues), Flush: f, Mode: mode, Limits: s.limits.stated}, nil
 }
 
 func checkQueues(what string, n int) error {
@@ -137,7 +139,7 @@ func flushName(t *controllerv1.Topic) string {
 }
 
 func topicLine(t *controllerv1.Topic) string {
-	return fmt.Sprintf("%s, %d queues in %d broker groups, flush %s", typeName(t), queuesOf(t), len(t.GetPlacements()), flushName(t))
+	return fmt.Sprintf("%s, %d queues in %d broker groups, flush %s", typeName(t), queuesOf(t), len(t.GetPlacements()), flushName(t)) + limitsLine(t.GetLimits())
 }
 
 // viewSettings are the settings of commands that show something.

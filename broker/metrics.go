@@ -45,7 +45,7 @@ func register(m metric.Meter, e *engine.Engine) error {
 	timers := r.gauge("perigee_delay_waiting_messages", "messages that wait for their time", "")
 	late := r.gauge("perigee_delay_lateness_max", "the longest that a message was delivered after its time, since the start", "milliseconds")
 	lateSum := r.counter("perigee_delay_lateness", "how long messages were delivered after their times, all together, in milliseconds")
-	window := r.gauge("perigee_duplicate_window", "how far back messages that are sent again are found", "milliseconds")
+	window := r.gauge("perigee_duplicate_window", "how far back messages that are sent again are found, if their topic's window is so long", "milliseconds")
 	remembered := r.gauge("perigee_duplicate_entries", "messages that are remembered to find those that are sent again", "")
 	events := r.counter("perigee_broker_events", "what the broker has done, by kind")
 	if r.err != nil {

@@ -10,7 +10,7 @@ import (
 type liteSettings struct {
 	LiteTopics    int           `koanf:"lite-topics" help:"lite topics of one parent topic on this broker, at most; messages that would make more are refused"`
 	LiteClientMax int           `koanf:"lite-client-topics" help:"lite topics of this broker that one client subscribes to, at most (and 300 more while it changes them)"`
-	LiteExpiry    time.Duration `koanf:"lite-expiry" help:"how long after its last message a lite topic goes when nothing in it is left to do; after twice that it goes in any case; at least 15m"`
+	LiteExpiry    time.Duration `koanf:"lite-expiry" help:"how long after its last message a lite topic goes when nothing in it is left to do; after twice that it goes in any case; at least 15m; a topic may have its own"`
 }
 
 func defaultLite() liteSettings {

@@ -77,7 +77,7 @@ type edgeSettings struct {
 	AutoCreate       bool          `koanf:"auto-create" help:"create topics and groups that clients name"`
 	TLSCert          string        `koanf:"tls-cert" help:"PEM file with the certificate chain; default: a self-signed one"`
 	TLSKey           string        `koanf:"tls-key" help:"PEM file with the key of --tls-cert"`
-	MaxDelay         time.Duration `koanf:"max-delay" help:"the furthest delivery time of a message from now; more is refused"`
+	MaxDelay         time.Duration `koanf:"max-delay" help:"the furthest delivery time of a message from now; more is refused, unless its topic has a --max-delay of its own"`
 }
 
 func defaultEdge() edgeSettings {

@@ -8,9 +8,9 @@ import (
 
 // txnSettings are the settings of transactions, of processes with a broker in them.
 type txnSettings struct {
-	CheckAfter    time.Duration `koanf:"txn-check-after" help:"when a transaction that nobody has ended is checked first, if its sender has not said so"`
-	CheckInterval time.Duration `koanf:"txn-check-interval" help:"time between two checks of a transaction"`
-	CheckLimit    int           `koanf:"txn-check-limit" help:"checks of a transaction; an interval after the last one it is given up and moved to the topic %TXN%TOPIC"`
+	CheckAfter    time.Duration `koanf:"txn-check-after" help:"when a transaction that nobody has ended is checked first, if its sender has not said so; a topic may have its own"`
+	CheckInterval time.Duration `koanf:"txn-check-interval" help:"time between two checks of a transaction; a topic may have its own"`
+	CheckLimit    int           `koanf:"txn-check-limit" help:"checks of a transaction; an interval after the last one it is given up and moved to the topic %TXN%TOPIC; a topic may have its own number"`
 	GiveUpAfter   time.Duration `koanf:"txn-give-up-after" help:"age at which a transaction is given up that could not be checked because its topic has no producer"`
 	OpenMax       int           `koanf:"txn-open-max" help:"transactions that nobody has ended, at most; more are refused"`
 	VerdictsMax   int           `koanf:"txn-verdicts-max" help:"ended transactions that are remembered, at most, so that a repeated or contradicting end is known as such"`

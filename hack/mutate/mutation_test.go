@@ -1,6 +1,9 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -18,5 +21,19 @@ func TestParse(t *testing.T) {
 	} {
 		_, err := parse(bad)
 		require.Error(t, err, bad)
+	}
+}
+
+// TestListFollowsTheCode: each mutation's lines stand in its file, once.
+func TestListFollowsTheCode(t *testing.T) {
+	text, err := os.ReadFile("mutations.txt")
+	require.NoError(t, err)
+	all, err := parse(string(text))
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, len(all), 15)
+	for _, m := range all {
+		src, err := os.ReadFile(filepath.Join("..", "..", m.file))
+		require.NoError(t, err, m.name)
+		require.Equal(t, 1, strings.Count(string(src), m.old), m.name)
 	}
 }

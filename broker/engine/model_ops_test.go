@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/perigee-mq/perigee/broker/group"
+	"github.com/perigee-mq/perigee/broker/topic"
 	"github.com/perigee-mq/perigee/internal/brokerapi"
 	"github.com/perigee-mq/perigee/internal/model"
 	"github.com/perigee-mq/perigee/internal/mqerr"
@@ -27,6 +28,7 @@ var worldOps = []worldOp{
 	{"send delayed", 40, (*world).sendDelayed},
 	{"send half", 40, (*world).sendHalf},
 	{"send with priority", 30, (*world).sendPriority},
+	{"send lite", 40, (*world).sendLite},
 	{"send again", 20, (*world).sendAgain},
 	{"receive", 200, (*world).receive},
 	{"receive for a session", 40, (*world).receiveSession},
@@ -36,6 +38,7 @@ var worldOps = []worldOp{
 	{"nack", 40, (*world).nack},
 	{"change", 30, (*world).change},
 	{"give back", 30, (*world).giveBack},
+	{"forward", 25, (*world).forward},
 	{"recall", 30, (*world).recall},
 	{"commit", 25, (*world).commit},
 	{"roll back", 25, (*world).rollBack},
@@ -126,6 +129,29 @@ func (w *world) sendPriority() bool {
 	return w.send("prio", m)
 }
 
+func (w *world) sendLite() bool {
+	m := w.message(brokerapi.Lite)
+	m.Lite = liteNames[w.rng.IntN(len(liteNames))]
+	return w.send("lite", m)
+}
+
+var liteNames = []string{"a", "b", "c", "d"}
+
+// subscribe makes a client of a lite group subscribe to some lite topics and to no other.
+func (w *world) subscribe(t brokerapi.TopicID, g brokerapi.GroupID, client string) map[string]bool {
+	names := map[string]bool{}
+	req := &brokerapi.SyncLiteRequest{Topic: t, Group: g, Client: client, Action: brokerapi.LiteCompleteAdd}
+	for _, name := range liteNames {
+		if w.rng.IntN(2) == 0 {
+			names[name] = true
+			req.Names = append(req.Names, name)
+		}
+	}
+	_, err := w.b.proxy.SyncLite(context.Background(), req)
+	w.ok(err)
+	return names
+}
+
 // sendAgain repeats a request, as a client does that has not heard the answer.
 func (w *world) sendAgain() bool {
 	if len(w.sent) == 0 {
@@ -182,6 +208,9 @@ func (w *world) receiveBy(sub int, session bool) bool {
 	}
 	if tags != nil {
 		req.Filter = brokerapi.Filter{Kind: brokerapi.FilterTags, Tags: tags}
+	}
+	if name == "lite" {
+		p.Lite = w.subscribe(t, g, p.Client)
 	}
 	r, err := wait(w.t, func(done func(*brokerapi.PopReply, error)) { w.b.proxy.Pop(req, done) })
 	w.ok(err)
@@ -260,6 +289,28 @@ func (w *world) changeTo(ms int64, mode brokerapi.ChangeMode) bool {
 	for i, h := range hs {
 		w.ok(w.m.Changed(t, g, h, ms, mode == brokerapi.ChangeKeep, r.Errors[i] == nil))
 	}
+	return true
+}
+
+// forward gives messages up. The topic for them must be there: nobody makes it while the call waits.
+func (w *world) forward() bool {
+	t, g, _, _ := w.sub()
+	hs := w.handles(w.m.Held(t, g))
+	if len(hs) == 0 {
+		return false
+	}
+	w.dead(g)
+	if name := deadPrefix + w.groupName(g); w.topics[name] == nil {
+		w.putTopic(name, 1, 1, topic.FlushSync)
+	}
+	r, err := wait(w.t, func(done func(*brokerapi.ForwardReply, error)) {
+		w.b.proxy.Forward(&brokerapi.ForwardRequest{Topic: t, Group: g, Handles: hs}, done)
+	})
+	w.ok(err)
+	for i, h := range hs {
+		w.ok(w.m.Forwarded(t, g, h, r.Errors[i] == nil))
+	}
+	w.dead(g)
 	return true
 }
 
@@ -349,6 +400,9 @@ func (w *world) check() bool {
 // reset moves a group, after a dry run that must tell the same.
 func (w *world) reset() bool {
 	t, g, name, _ := w.sub()
+	if name == "lite" {
+		return false // a lite group has no position of its own
+	}
 	w.observe(w.topics[name])
 	w.dead(g)
 	req := &brokerapi.ResetRequest{Topic: t, Group: g, To: brokerapi.ResetTo(1 + w.rng.IntN(4)), DryRun: true}
@@ -441,8 +495,11 @@ func (w *world) newGroup() bool {
 // reorder makes an ordered group a plain one, or back.
 func (w *world) reorder() bool {
 	w.settle()
-	name := worldSubs[w.rng.IntN(len(worldSubs))].group
-	d := w.groups[name]
+	s := worldSubs[w.rng.IntN(len(worldSubs))]
+	if s.topic == "lite" {
+		return false // always in order
+	}
+	d := w.groups[s.group]
 	d.Ordered = !d.Ordered
 	w.version++
 	d.Version = w.version

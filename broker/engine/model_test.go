@@ -111,6 +111,7 @@ var worldTopics = []struct {
 	{"delay", 3, 2, topic.FlushSync},
 	{"txn", 4, 2, topic.FlushSync},
 	{"prio", 6, 3, topic.FlushSync},
+	{"lite", 5, 1, topic.FlushSync},
 	{txnPrefix + "txn", 1, 1, topic.FlushSync},
 }
 
@@ -131,6 +132,7 @@ var worldSubs = []struct {
 	{"g-delay-ordered", "delay", true, 17, nil},
 	{"g-txn", "txn", false, 17, nil},
 	{"g-prio", "prio", false, 17, nil},
+	{"g-lite", "lite", true, 17, nil},
 }
 
 const modelWindow = 600_000 // of duplicates, ms
@@ -313,6 +315,9 @@ func (w *world) observe(d *topic.Definition) {
 
 // pullAll reads all queues of a topic behind what was read before.
 func (w *world) pullAll(d *topic.Definition) {
+	if d.Name == "lite" {
+		return
+	}
 	for q := range d.Queues {
 		for {
 			seen := w.m.Seen(brokerapi.TopicID(d.ID), brokerapi.QueueID(q))
@@ -378,7 +383,7 @@ func (w *world) putTopic(name string, kind topic.Type, queues int, flush topic.F
 	}
 	w.topics[name] = d
 	w.ok(w.b.engine.Define(context.Background(), defs))
-	w.m.Define(&model.Topic{ID: brokerapi.TopicID(d.ID), Queues: queues}, nil)
+	w.m.Define(&model.Topic{ID: brokerapi.TopicID(d.ID), Queues: queues, Lite: name == "lite"}, nil)
 	if of, is := strings.CutPrefix(name, deadPrefix); is {
 		w.m.Group(brokerapi.GroupID(w.groups[of].ID)).Dead = brokerapi.TopicID(d.ID)
 	}
@@ -399,6 +404,9 @@ func (w *world) putGroup(name string) {
 	w.ids++
 	w.version++
 	d := &group.Definition{ID: record.GroupID(w.ids), Name: name, Ordered: s.ordered, MaxAttempts: s.attempts, Version: w.version}
+	if s.topic == "lite" {
+		d.LiteTopic = s.topic
+	}
 	defs := &Definitions{Groups: []group.Definition{*d}, Version: w.version}
 	if old := w.groups[name]; old != nil {
 		defs.DeletedGroups = []record.GroupID{old.ID}

@@ -15,6 +15,7 @@ type Popped struct {
 	Max       int
 	Invisible int64 // ms
 	Session   bool
+	Lite      map[string]bool // lite topics that the client subscribes to; nil: this is no lite group
 	More      bool
 	Messages  []brokerapi.Delivery
 	IDs       []string // of the messages
@@ -48,7 +49,8 @@ func (m *Model) Popped(p *Popped) error {
 		}
 	}
 	if len(p.Messages) < p.Max && !p.More {
-		if left := m.Ready(p.Topic, p.Group); len(left) > 0 {
+		left := slices.DeleteFunc(m.Ready(p.Topic, p.Group), func(x *Message) bool { return p.Lite != nil && !p.Lite[x.Lite] })
+		if len(left) > 0 {
 			return wrong("nothing more, but %d are ready, %s for one (queue %d offset %d)", len(left), left[0].ID, left[0].Queue, left[0].Offset)
 		}
 	}
@@ -64,6 +66,8 @@ func (m *Model) leased(p *Popped, g *Group, sub map[*Message]*lease, s *session,
 		return wrong("queue %d offset %d holds no message that may be seen", d.Queue, d.Offset)
 	case x.ID != p.IDs[i] || x.Body != string(d.Body):
 		return wrong("queue %d offset %d is %s, not %s", d.Queue, d.Offset, p.IDs[i], x.ID)
+	case p.Lite != nil && !p.Lite[x.Lite]:
+		return wrong("%s is of lite topic %s, to which the client does not subscribe", x.ID, x.Lite)
 	case !g.Match(x):
 		return wrong("%s does not match the filter", x.ID)
 	}
@@ -187,6 +191,22 @@ func (m *Model) Acked(t brokerapi.TopicID, g brokerapi.GroupID, h brokerapi.Hand
 	}
 	if ok {
 		l.done = true
+	}
+	return nil
+}
+
+// Forwarded checks the answer to one handle of a forward to the dead letters.
+func (m *Model) Forwarded(t brokerapi.TopicID, g brokerapi.GroupID, h brokerapi.Handle, ok bool) error {
+	l, latest := m.find(t, g, h)
+	if l != nil && l.done {
+		return nil
+	}
+	if latest != ok {
+		return wrong("forward of queue %d offset %d lease %d: accepted: %v, latest: %v", h.Queue, h.Offset, h.Lease, ok, latest)
+	}
+	if ok {
+		l.done = true
+		m.Deaths = append(m.Deaths, Death{Group: g, Of: m.at(t, h.Queue, h.Offset)})
 	}
 	return nil
 }

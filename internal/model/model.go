@@ -54,7 +54,7 @@ type Topic struct {
 	ID     brokerapi.TopicID
 	Queues int
 	Seen   []brokerapi.QueueOffset // per queue: messages below were observed
-	Lite   map[brokerapi.QueueID]string
+	Lite   bool                    // its messages are in lite topics, which are not observed
 }
 
 // Group is a consumer group of the model. It always asks with the same filter.

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"slices"
+
 	"github.com/perigee-mq/perigee/broker/pop"
 	"github.com/perigee-mq/perigee/broker/redriven"
 	"github.com/perigee-mq/perigee/store/commitlog"
@@ -111,8 +113,8 @@ func history(log *commitlog.Log, who pop.Dying, before []record.DeadAttempt) []r
 	}
 	keep := min(len(before), historyMax-len(back))
 	out := append(make([]record.DeadAttempt, 0, keep+len(back)), before[len(before)-keep:]...)
-	for i := len(back) - 1; i >= 0; i-- {
-		out = append(out, back[i])
+	for _, a := range slices.Backward(back) {
+		out = append(out, a)
 	}
 	return out
 }

@@ -44,12 +44,14 @@ func newEngine(t *testing.T) brokerapitest.Harness {
 	})
 	require.NoError(t, e.Define(t.Context(), &engine.Definitions{
 		Topics: []topic.Definition{
-			{ID: 1, Name: "one", Queues: 4, Version: 1}, {ID: 2, Name: "two", Queues: 4, Version: 2},
+			{ID: 1, Name: "one", Queues: 4, Version: 1},
+			{ID: 2, Name: "two", Queues: 4, Version: 2},
 			{ID: 30, Name: "%DLQ%a", Queues: 1, Version: 4},
 			{ID: 31, Name: "parent", Type: 5, Queues: 1, Version: 2},
 		},
 		Groups: []group.Definition{
-			{ID: 7, Name: "a", MaxAttempts: 17, Version: 3}, {ID: 8, Name: "b", MaxAttempts: 17, Version: 4},
+			{ID: 7, Name: "a", MaxAttempts: 17, Version: 3},
+			{ID: 8, Name: "b", MaxAttempts: 17, Version: 4},
 			{ID: 30, Name: "lite", MaxAttempts: 17, LiteTopic: "parent", Version: 4},
 		},
 		Full: true, Version: 4,

@@ -140,7 +140,7 @@ func (t *tree) load(b []byte) bool {
 func (t *tree) share(parts [][]byte) [][]byte {
 	for _, l := range t.leaves {
 		l.shared = true
-		parts = append(parts, l.data[:len(l.data):len(l.data)])
+		parts = append(parts, slices.Clip(l.data))
 	}
 	return parts
 }

@@ -39,6 +39,7 @@ var verdicts = map[mqerr.Kind]verdict{
 	mqerr.Corrupt:           {code: exitFailed, advice: "stop the broker and run perigee debug check on its directory"},
 	mqerr.Unsupported:       {code: exitRefused},
 	mqerr.Denied:            {code: exitRefused},
+	mqerr.QuotaExceeded:     {code: exitRefused},
 }
 
 // explain turns an error of a call into one with an exit code and something to do.

@@ -108,7 +108,7 @@ func commandOf(t *testing.T, d *datadriven.TestData) Command {
 			c.MaxAttempts = &v
 		}
 		if d.HasArg("list") {
-			for _, ms := range strings.Split(a.str("list"), "-") {
+			for ms := range strings.SplitSeq(a.str("list"), "-") {
 				n, _ := strconv.ParseInt(ms, 10, 64)
 				c.BackoffMS = append(c.BackoffMS, n)
 			}

@@ -94,7 +94,7 @@ func sound(all []mutation, limit time.Duration) error {
 			}
 			seen[command] = true
 			if failed, err := fails(empty, test, limit); failed || err != nil {
-				return fmt.Errorf("go test %s fails as the code is: %v", command, err)
+				return fmt.Errorf("go test %s fails as the code is: %w", command, err)
 			}
 		}
 	}

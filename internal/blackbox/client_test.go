@@ -76,6 +76,7 @@ type answer struct {
 	text     string
 	status   *rmqv2.Status
 	entries  []*rmqv2.Status
+	offsets  []int64 // of entries that were sent
 	messages []*rmqv2.Message
 	replies  []proto.Message
 	took     time.Duration
@@ -172,7 +173,7 @@ func (a *answer) add(method string, frame []byte) {
 		}
 	case *rmqv2.SendMessageResponse:
 		for _, e := range r.GetEntries() {
-			a.entries = append(a.entries, e.GetStatus())
+			a.entries, a.offsets = append(a.entries, e.GetStatus()), append(a.offsets, e.GetOffset())
 		}
 	case *rmqv2.AckMessageResponse:
 		for _, e := range r.GetEntries() {

@@ -1,6 +1,7 @@
 package blackbox
 
 import (
+	"fmt"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -10,18 +11,13 @@ import (
 	rmqv2 "github.com/perigee-mq/perigee/api/apache/rocketmq/v2"
 )
 
-// methodsServed are the methods of this release.
-var methodsServed = []string{
-	"QueryRoute", "Heartbeat", "SendMessage", "QueryAssignment", "ReceiveMessage", "AckMessage", "Telemetry", "NotifyClientTermination", "ChangeInvisibleDuration",
-}
-
 func resource(name string) *rmqv2.Resource { return &rmqv2.Resource{Name: name} }
 
 func endpoints() *rmqv2.Endpoints {
 	return &rmqv2.Endpoints{Scheme: rmqv2.AddressScheme_IPv4, Addresses: []*rmqv2.Address{{Host: "127.0.0.1", Port: 8081}}}
 }
 
-// request returns a good request of a method that is served.
+// request returns a request of a method that is good, as far as the topic and group go.
 func request(method, topic, group string) proto.Message {
 	switch method {
 	case "QueryRoute":
@@ -30,7 +26,7 @@ func request(method, topic, group string) proto.Message {
 		return &rmqv2.QueryAssignmentRequest{Topic: resource(topic), Group: resource(group), Endpoints: endpoints()}
 	case "SendMessage":
 		return &rmqv2.SendMessageRequest{Messages: []*rmqv2.Message{{
-			Topic: resource(topic), Body: []byte("hello"), SystemProperties: &rmqv2.SystemProperties{MessageId: "an-id", MessageType: rmqv2.MessageType_NORMAL},
+			Topic: resource(topic), Body: []byte("hello"), SystemProperties: &rmqv2.SystemProperties{MessageId: fmt.Sprintf("an-id-%d", places.Add(1)), MessageType: rmqv2.MessageType_NORMAL},
 		}}}
 	case "ReceiveMessage":
 		return receiveRequest(topic, group)
@@ -44,6 +40,31 @@ func request(method, topic, group string) proto.Message {
 		return &rmqv2.NotifyClientTerminationRequest{Group: resource(group)}
 	case "Telemetry":
 		return settingsCommand(consumerSettings(topic, group))
+	case "EndTransaction":
+		return &rmqv2.EndTransactionRequest{
+			Topic: resource(topic), MessageId: "an-id", TransactionId: "an-id", Resolution: rmqv2.TransactionResolution_COMMIT, Source: rmqv2.TransactionSource_SOURCE_CLIENT,
+		}
+	case "ForwardMessageToDeadLetterQueue":
+		return &rmqv2.ForwardMessageToDeadLetterQueueRequest{
+			Topic: resource(topic), Group: resource(group), ReceiptHandle: "handle", MessageId: "an-id", DeliveryAttempt: 3, MaxDeliveryAttempts: 3,
+		}
+	case "PullMessage":
+		return &rmqv2.PullMessageRequest{
+			Group: resource(group), MessageQueue: &rmqv2.MessageQueue{Topic: resource(topic)}, BatchSize: 32,
+			FilterExpression: &rmqv2.FilterExpression{Type: rmqv2.FilterType_TAG, Expression: "*"},
+		}
+	case "UpdateOffset":
+		return &rmqv2.UpdateOffsetRequest{Group: resource(group), MessageQueue: &rmqv2.MessageQueue{Topic: resource(topic)}}
+	case "GetOffset":
+		return &rmqv2.GetOffsetRequest{Group: resource(group), MessageQueue: &rmqv2.MessageQueue{Topic: resource(topic)}}
+	case "QueryOffset":
+		return &rmqv2.QueryOffsetRequest{MessageQueue: &rmqv2.MessageQueue{Topic: resource(topic)}, QueryOffsetPolicy: rmqv2.QueryOffsetPolicy_END}
+	case "RecallMessage":
+		return &rmqv2.RecallMessageRequest{Topic: resource(topic), RecallHandle: "handle"}
+	case "SyncLiteSubscription":
+		return &rmqv2.SyncLiteSubscriptionRequest{
+			Action: rmqv2.LiteSubscriptionAction_COMPLETE_ADD, Topic: resource(topic), Group: resource(group), LiteTopicSet: []string{"lite"},
+		}
 	}
 	return newMessage(methodOf(method).Input().FullName())
 }

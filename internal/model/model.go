@@ -130,8 +130,10 @@ func New(now int64) *Model {
 	}
 }
 
-// Now is the lease clock, Wall the store clock, which never goes back.
-func (m *Model) Now() int64  { return m.now }
+// Now is the lease clock in ms.
+func (m *Model) Now() int64 { return m.now }
+
+// Wall is the store clock in ms since 1970, which never goes back.
 func (m *Model) Wall() int64 { return m.wall }
 
 // Define makes a topic or group, or changes one.

@@ -40,6 +40,7 @@ var kindCodes = map[mqerr.Kind]codes.Code{
 	mqerr.Corrupt:           codes.DataLoss,
 	mqerr.Unsupported:       codes.Unimplemented,
 	mqerr.Denied:            codes.PermissionDenied,
+	mqerr.QuotaExceeded:     codes.ResourceExhausted,
 }
 
 // bareKinds says what a status without a detail means: it comes from gRPC itself, not from a handler

@@ -222,7 +222,7 @@ func letterOf(broker, topic string, m *brokerapi.Delivery, preview int) *adminv1
 		MessageGroup: sys.GetMessageGroup(), BodySize: int32(len(m.Body)), BodyPreview: append([]byte(nil), m.Body[:min(len(m.Body), preview)]...),
 	}
 	if n, err := strconv.ParseInt(p[propertyAttempts], 10, 32); err == nil {
-		l.Attempts = proto.Int32(int32(n))
+		l.Attempts = new(int32(n))
 	}
 	l.FirstDeliveryMs, l.LastDeliveryMs = number(p[propertyFirst]), number(p[propertyLast])
 	for _, name := range []string{propertyReason, propertyAttempts, propertyFirst, propertyLast} {

@@ -59,7 +59,7 @@ func findingServer(m findings) *Server {
 // TestFindMessages: what all brokers found, the newest first, as many as were asked for; who does not answer is
 // named.
 func TestFindMessages(t *testing.T) {
-	sys, err := proto.Marshal(&rmqv2.SystemProperties{Keys: []string{"k"}, Tag: proto.String("t")})
+	sys, err := proto.Marshal(&rmqv2.SystemProperties{Keys: []string{"k"}, Tag: new("t")})
 	require.NoError(t, err)
 	user, err := proto.Marshal(&rmqv2.Message{UserProperties: map[string]string{"color": "red"}})
 	require.NoError(t, err)

@@ -13,7 +13,8 @@ import (
 func TestRecallHandleComesBackAsItWas(t *testing.T) {
 	keys := ring{1: testKey(1), 255: testKey(2)}
 	for _, h := range []Recall{
-		{}, {Topic: 7, Shard: 2, Ref: 987654321098, DeliverAt: 1_700_000_000_000},
+		{},
+		{Topic: 7, Shard: 2, Ref: 987654321098, DeliverAt: 1_700_000_000_000},
 		{Topic: math.MaxUint32, Shard: math.MaxUint32, Ref: math.MaxInt64, DeliverAt: math.MaxInt64},
 	} {
 		for id, key := range keys {

@@ -1,14 +1,15 @@
 package commitlog
 
 import (
+	"slices"
+
 	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/store/record"
 )
 
 // Read returns a record of the batch, which must be sealed. Its body is valid until the next Begin.
 func (b *Batch) Read(pos record.Pos) (record.Record, error) {
-	for i := len(b.pieces) - 1; i >= 0; i-- {
-		p := b.pieces[i]
+	for i, p := range slices.Backward(b.pieces) {
 		if pos < p.pos {
 			continue
 		}

@@ -25,7 +25,7 @@ const (
 func (c *Controller) keep(ctx context.Context) {
 	t := time.NewTicker(tick)
 	defer t.Stop()
-	progress, keys := c.o.Now(), c.o.Now()
+	progress, keys, growth := c.o.Now(), c.o.Now(), c.o.Now()
 	for {
 		select {
 		case <-t.C:
@@ -43,6 +43,10 @@ func (c *Controller) keep(ctx context.Context) {
 		if now.Sub(keys) >= keysEvery {
 			keys = now
 			c.keepKeys(now)
+		}
+		if now.Sub(growth) >= growthEvery {
+			growth = now
+			c.endGrowth(now)
 		}
 	}
 }

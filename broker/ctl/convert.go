@@ -36,6 +36,7 @@ func topicOf(t *controllerv1.Topic, queues int) topic.Definition {
 		ID: record.TopicID(t.GetId()), Name: t.GetName(), Type: topic.Type(t.GetType()), Queues: queues,
 		Flush: topic.Flush(t.GetFlush()), Version: t.GetVersion(), CreatedMS: t.GetCreatedMs(),
 		Limits: limitsOf(t.GetLimits()),
+		Layout: t.GetLayoutVersion(), Growing: t.GetGrowing().GetBeganVersion(),
 	}
 }
 

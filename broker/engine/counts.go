@@ -45,6 +45,7 @@ type Counts struct {
 	LateMS        atomic.Int64 // by how much, all together, ms
 	LateMaxMS     atomic.Int64 // by how much at most, ms
 	Recalled      atomic.Int64 // delayed messages taken back
+	GrowthRefused atomic.Int64 // sends with a message group refused because their topic gets, or has got, more queues
 	LiteExpired   atomic.Int64 // lite topics that nobody sent to any more
 	LiteUndone    atomic.Int64 // messages in them that some group had not done, or that nobody had read
 	LiteRefused   atomic.Int64 // lite topics and subscriptions refused by a quota

@@ -167,6 +167,7 @@ func (w *writer) appendDead(d *record.Dead, t *topicState, q *queueState) {
 	w.due(pop.Key{Group: d.Group, Topic: d.Topic, Queue: d.Queue}, 1) // what waited for it may be ready
 	w.views.stamp = w.stamp
 	q.next++
+	q.note(d.Msg.GroupHash)
 	t.in.add(int64(size))
 	w.topics.hide(t, d.Msg.Queue, q.next, w.batch.End())
 }

@@ -81,6 +81,7 @@ func (w *writer) deliver(id record.TopicID, limit int) int {
 			Queue: q, Offset: t.queues[q].next, Ref: e.Pos, Size: e.Size, TagHash: e.TagHash, GroupHash: e.GroupHash,
 		})
 		t.queues[q].next++
+		t.queues[q].note(e.GroupHash)
 		w.late(w.stamp - e.Due)
 	}
 	rec := record.Deliver{Topic: id, Items: d.items}

@@ -10,14 +10,19 @@ import (
 	"github.com/perigee-mq/perigee/store/record"
 )
 
-// DescribeGroup shows the exact state of a group on a topic, queue by queue.
+// DescribeGroup shows the exact state of a group on a topic, queue by queue; of a group that reads lite
+// topics, the sums over them in one.
 func (s *session) DescribeGroup(ctx context.Context, topic brokerapi.TopicID, id brokerapi.GroupID) ([]brokerapi.GroupQueue, error) {
 	var out []brokerapi.GroupQueue
 	var failed error
+	lite := false
 	err := s.call(ctx, func(w *writer) {
 		t, g, err := w.lookUp(&brokerapi.Head{}, topic, id)
 		if err != nil {
 			failed = err
+			return
+		}
+		if lite = isLite(t, g); lite {
 			return
 		}
 		for q := range t.queues {
@@ -27,13 +32,17 @@ func (s *session) DescribeGroup(ctx context.Context, topic brokerapi.TopicID, id
 	if err != nil {
 		return nil, err // the writer may still be at it
 	}
+	if lite {
+		sum, _, err := s.e.liteSum(ctx, topic, id)
+		return []brokerapi.GroupQueue{sum}, err
+	}
 	return out, failed
 }
 
 func (w *writer) groupQueue(t *topicState, g *group.Definition, q record.QueueID) brokerapi.GroupQueue {
 	key := queue.Key{Topic: t.def.ID, Queue: q}
 	first, _ := w.views.queues.Bounds(key)
-	out := brokerapi.GroupQueue{Queue: brokerapi.QueueID(q), Min: brokerapi.QueueOffset(first), Max: brokerapi.QueueOffset(t.queues[q].visible)}
+	out := brokerapi.GroupQueue{Queue: brokerapi.QueueID(q), Min: brokerapi.QueueOffset(first), Max: brokerapi.QueueOffset(t.queue(q).visible)}
 	w.catchUp()
 	k := pop.Key{Group: g.ID, Topic: t.def.ID, Queue: q}
 	s := w.views.pop.Stats(k)
@@ -45,7 +54,7 @@ func (w *writer) groupQueue(t *topicState, g *group.Definition, q record.QueueID
 	if u := t.subs[g.ID]; u != nil {
 		out.OverMax = u.overMax[q]
 	}
-	fresh := max(0, int64(t.queues[q].visible-s.Next))
+	fresh := max(0, int64(t.queue(q).visible-s.Next))
 	oldest := s.Next
 	if s.Ready > 0 {
 		oldest = s.FirstReady

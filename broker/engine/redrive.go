@@ -189,6 +189,8 @@ func (l *letter) write(w *writer, to record.TopicID) error {
 		return mqerr.New(mqerr.Invalid, "message %s was sent to the dead-letter topic itself: say where it should go", d.Msg.ID)
 	case t == nil:
 		return mqerr.New(mqerr.TopicNotFound, "message %s came from topic %d, which does not exist here any more: say where it should go", d.Msg.ID, d.Msg.Topic)
+	case t.def.Growing != 0 && d.Msg.GroupHash != 0:
+		return growing(t)
 	case !w.hasSpace(w.e.o.SpaceReserve, record.DeadSize(d)+messageBytes):
 		return errNoSpace
 	}

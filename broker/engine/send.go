@@ -72,6 +72,9 @@ func (o *sendOp) store(w *writer, t *topicState, before int) {
 	if last < 0 {
 		return
 	}
+	if o.err = o.fits(w, t); o.err != nil {
+		return
+	}
 	place := placer{w: w, t: t, chosen: -1}
 	if name := o.req.Messages[0].Lite; name != "" {
 		var err error
@@ -101,6 +104,7 @@ func (o *sendOp) store(w *writer, t *topicState, before int) {
 			state := t.queue(q)
 			off = state.next
 			state.next++
+			state.note(in.GroupHash)
 		}
 		flags := record.FlagMore
 		if i == last {

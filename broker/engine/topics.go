@@ -41,6 +41,7 @@ func (f *flow) add(bytes int64) {
 type queueState struct {
 	next    record.QueueOffset // of the next message
 	visible record.QueueOffset // messages below may be handed out
+	grouped record.QueueOffset // none at or above has a message group; after a start that of the next message
 }
 
 // hidden says that the messages of a queue below off show once the log is written (durable) to end.
@@ -80,7 +81,7 @@ func (t *topics) define(d *topic.Definition) {
 	s.sync = d.Flush == topic.FlushSync || d.Flush == topic.FlushDefault && !t.w.e.o.Async
 	for q := len(s.queues); q < d.Queues; q++ {
 		_, next := t.w.views.queues.Bounds(queue.Key{Topic: d.ID, Queue: record.QueueID(q)})
-		s.queues = append(s.queues, queueState{next: next, visible: next})
+		s.queues = append(s.queues, queueState{next: next, visible: next, grouped: next})
 	}
 	t.own(s)
 	t.relimit(s, old)

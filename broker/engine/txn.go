@@ -111,6 +111,9 @@ func (o *sendOp) runHalf(w *writer, t *topicState) {
 		o.repeated(w, t, record.QueueID(m.Queue), v.Pos, v.Stored)
 		return
 	}
+	if o.err = o.fits(w, t); o.err != nil {
+		return
+	}
 	if n := w.views.txns.Len(); n >= w.e.o.Txn.OpenMax || len(x.open) >= halvesOfID {
 		w.e.counts.HalvesRefused.Add(1)
 		o.err = mqerr.New(mqerr.Exhausted, "%d transactions are open on this broker, %d of them with this message id: end some, or raise the limit", n, len(x.open))
@@ -267,6 +270,7 @@ func (w *writer) place(t *topicState, h *txn.Half) record.TxnPlace {
 	}
 	p := record.TxnPlace{Queue: q, Offset: t.queues[q].next, Half: h.Pos}
 	t.queues[q].next++
+	t.queues[q].note(h.GroupHash)
 	return p
 }
 

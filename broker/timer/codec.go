@@ -69,6 +69,10 @@ func (t *Table) Decode(b []byte) error {
 		if !valid(b[:end]) || !p.waiting.load(b[:cut]) || !p.recalled.load(b[cut:end]) {
 			return mqerr.New(mqerr.Corrupt, "timers: entries of topic %d are not in order", id)
 		}
+		for at := uint64(0); at < cut; at += entryBytes {
+			e := entryAt(b[at:])
+			p.count(&e, 1)
+		}
 		b = b[end:]
 		t.topics[id] = p
 		t.waiting += p.waiting.n

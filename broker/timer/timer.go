@@ -49,6 +49,7 @@ type topic struct {
 	id       record.TopicID
 	waiting  tree
 	recalled tree
+	grouped  int // messages with a message group that wait
 	head     int // index in heads, -1 without one
 }
 
@@ -65,6 +66,14 @@ func (t *Table) Recalled() int { return t.recalled }
 func (t *Table) Waiting(id record.TopicID) int {
 	if p := t.topics[id]; p != nil {
 		return p.waiting.n
+	}
+	return 0
+}
+
+// Grouped is the number of messages of a topic with a message group that wait.
+func (t *Table) Grouped(id record.TopicID) int {
+	if p := t.topics[id]; p != nil {
+		return p.grouped
 	}
 	return 0
 }
@@ -136,6 +145,7 @@ func (t *Table) Add(id record.TopicID, e Entry, now int64) error {
 		return mqerr.New(mqerr.Corrupt, "the message at %d waits for time %d twice", e.Pos, e.Due)
 	}
 	t.waiting++
+	p.count(&e, 1)
 	t.changed(p, now)
 	return nil
 }
@@ -156,6 +166,7 @@ func (t *Table) ApplyDeliver(d *record.Deliver, now int64) error {
 		}
 		p.waiting.pop()
 		t.waiting--
+		p.count(&e, -1)
 	}
 	if p != nil {
 		t.changed(p, now)
@@ -176,12 +187,20 @@ func (t *Table) ApplyRecall(r *record.Recall, now int64) error {
 			return mqerr.New(mqerr.Corrupt, "topic %d: the message at %d is recalled, it does not wait for time %d", r.Topic, it.Ref, it.DeliverAt)
 		}
 		t.waiting--
+		p.count(&e, -1)
 		t.recalled++
 	}
 	if p != nil {
 		t.changed(p, now)
 	}
 	return nil
+}
+
+// count notes that a message came (1) or went (-1).
+func (p *topic) count(e *Entry, by int) {
+	if e.GroupHash != 0 {
+		p.grouped += by
+	}
 }
 
 // DropTopic forgets all messages of a topic.

@@ -28,14 +28,18 @@ const (
 // Definition is a topic as far as one broker group serves it. Its JSON form is the value of a META
 // record (docs/format/record.md): fields are only added.
 type Definition struct {
-	ID        record.TopicID `json:"id"`
-	Name      string         `json:"name"`
-	Type      Type           `json:"type"`
-	Queues    int            `json:"queues"` // in this broker group, at least 1
-	Flush     Flush          `json:"flush,omitempty"`
-	Limits    Limits         `json:"limits,omitzero"`
-	Version   uint64         `json:"version"` // the controller's version of this definition
-	CreatedMS int64          `json:"created_ms"`
+	ID     record.TopicID `json:"id"`
+	Name   string         `json:"name"`
+	Type   Type           `json:"type"`
+	Queues int            `json:"queues"` // in this broker group, at least 1
+	Flush  Flush          `json:"flush,omitempty"`
+	Limits Limits         `json:"limits,omitzero"`
+	// Layout is the version of the list of queues that message groups are spread over, 0 for the first.
+	Layout uint64 `json:"layout,omitempty"`
+	// Growing names a growth, 0 for none: messages with a message group are refused.
+	Growing   uint64 `json:"growing,omitempty"`
+	Version   uint64 `json:"version"` // the controller's version of this definition
+	CreatedMS int64  `json:"created_ms"`
 }
 
 // Limits are what a topic states instead of the broker's own settings, times in ms. 0 means the setting.

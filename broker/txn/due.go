@@ -3,7 +3,10 @@ package txn
 import "github.com/perigee-mq/perigee/store/record"
 
 // due are the half messages of one topic: a heap by next check, then position.
-type due struct{ heap []int32 }
+type due struct {
+	heap    []int32
+	grouped int // of them, those with a message group
+}
 
 func (t *Table) less(a, b int32) bool {
 	x, y := &t.slots[a], &t.slots[b]

@@ -105,6 +105,14 @@ func keyOf(topic record.TopicID, id ID) uint64 {
 // Len is the number of open half messages.
 func (t *Table) Len() int { return len(t.byPos) }
 
+// Grouped is the number of open half messages of a topic with a message group.
+func (t *Table) Grouped(id record.TopicID) int {
+	if d := t.topics[id]; d != nil {
+		return d.grouped
+	}
+	return 0
+}
+
 // Verdicts is the number of verdicts that are remembered.
 func (t *Table) Verdicts() int { return t.ended.n }
 
@@ -138,6 +146,9 @@ func (t *Table) Add(h Half) error {
 		t.topics[h.Topic] = d
 	}
 	t.push(d, s)
+	if h.GroupHash != 0 {
+		d.grouped++
+	}
 	return nil
 }
 
@@ -213,6 +224,9 @@ func (t *Table) end(pos record.Pos, source record.TxnSource, commit bool, at int
 // remove takes a slot out of every index.
 func (t *Table) remove(s int32) {
 	h := &t.slots[s]
+	if h.GroupHash != 0 {
+		t.topics[h.Topic].grouped--
+	}
 	t.pull(h.Topic, h.at)
 	delete(t.byPos, h.Pos)
 	if h.before != none {

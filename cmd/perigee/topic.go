@@ -14,7 +14,7 @@ import (
 
 func newTopic() *cobra.Command {
 	c := &cobra.Command{Use: "topic", Short: "Manage topics"}
-	c.AddCommand(newTopicPut("create"), newTopicPut("update"), newTopicList(), newTopicDescribe(), newTopicDelete())
+	c.AddCommand(newTopicPut("create"), newTopicPut("update"), newTopicGrow(), newTopicList(), newTopicDescribe(), newTopicLite(), newTopicDelete())
 	return c
 }
 
@@ -192,6 +192,7 @@ func newTopicDescribe() *cobra.Command {
 				return printJSON(c.OutOrStdout(), resp)
 			}
 			fmt.Fprintf(c.OutOrStdout(), "topic %s (id %d): %s\n", args[0], resp.GetTopic().GetId(), topicLine(resp.GetTopic()))
+			describeMore(c.OutOrStdout(), resp)
 			t := newTable(c.OutOrStdout(), "BROKER", "QUEUE", "MIN", "MAX", "NEWEST")
 			for _, q := range resp.GetQueues() {
 				t.AppendRow([]any{q.GetBroker(), q.GetQueue(), q.GetMin(), q.GetMax(), moment(q.LastMs)})

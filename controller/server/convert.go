@@ -12,6 +12,10 @@ func topicProto(t *state.Topic) *controllerv1.Topic {
 		Version: uint64(t.Version), CreatedVersion: uint64(t.Created), CreatedMs: t.CreatedMS,
 		Limits: limitsProto(t.Limits),
 	}
+	p.LayoutVersion = uint64(t.Layout)
+	if g := t.Growing; g != nil {
+		p.Growing = &controllerv1.Growing{Queues: int32(g.Queues), BeganVersion: uint64(g.Began), UntilMs: g.UntilMS}
+	}
 	for _, x := range t.Placements {
 		p.Placements = append(p.Placements, &controllerv1.Placement{Shard: uint32(x.Shard), Queues: int32(x.Queues)})
 	}

@@ -41,6 +41,7 @@ var decoders = map[string]func([]byte) (Command, error){
 	SetApplied{}.op():      decodeAs[SetApplied],
 	PutTopic{}.op():        decodeAs[PutTopic],
 	DeleteTopic{}.op():     decodeAs[DeleteTopic],
+	GrowTopic{}.op():       decodeAs[GrowTopic],
 	EnsureTopic{}.op():     decodeAs[EnsureTopic],
 	PutGroup{}.op():        decodeAs[PutGroup],
 	DeleteGroup{}.op():     decodeAs[DeleteGroup],

@@ -83,7 +83,15 @@ func drawCommand(t *rapid.T, s *State) Command {
 		}
 		return PutGroup{Name: pick("group", "a", "b", "c"), MaxAttempts: &n, From: From(num("from", 0, 3)), Mode: Mode(num("mode", 0, 3))}
 	case 11:
-		switch num("what", 0, 2) {
+		switch num("what", 0, 5) {
+		case 3, 4, 5:
+			c := GrowTopic{
+				Name: pick("grown", "a", "b", "c", "%DLQ%a"), Step: GrowStep(num("step", 0, 3)), Queues: num("queues", 0, 20), UntilMS: int64(num("until", 0, 3)),
+			}
+			if have := s.Topic(c.Name); have != nil && have.Growing != nil {
+				c.Began = have.Growing.Began - Version(off())
+			}
+			return c
 		case 0:
 			return DeleteTopic{Name: pick("topic", "a", "b", "c", "%DLQ%a")}
 		case 1:

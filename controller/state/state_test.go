@@ -123,6 +123,11 @@ func commandOf(t *testing.T, d *datadriven.TestData) Command {
 		return c
 	case "ensure-topic":
 		return EnsureTopic{Name: a.name(), Shard: ShardID(a.num("shard")), NowMS: a.num("now")}
+	case "grow-topic":
+		return GrowTopic{
+			Name: a.name(), Step: GrowStep(slices.Index([]string{"begin", "finish", "abort"}, a.str("step"))), Queues: int(a.num("queues")),
+			Began: Version(a.num("began")), UntilMS: a.num("until"),
+		}
 	case "delete-topic":
 		return DeleteTopic{Name: a.name()}
 	case "delete-group":
@@ -179,6 +184,12 @@ func describe(r Result, events []Event) string {
 			fmt.Fprintf(&b, "topic %d v%d %v %v flush=%d", e.Topic.ID, e.Topic.Version, e.Topic.Type, e.Topic.Placements, e.Topic.Flush)
 			if e.Topic.Limits != (Limits{}) {
 				fmt.Fprintf(&b, " limits=%+v", e.Topic.Limits)
+			}
+			if e.Topic.Layout > 0 {
+				fmt.Fprintf(&b, " layout=%d", e.Topic.Layout)
+			}
+			if e.Topic.Growing != nil {
+				fmt.Fprintf(&b, " growing=%+v", *e.Topic.Growing)
 			}
 			b.WriteByte('\n')
 		case TopicDeleted:

@@ -34,6 +34,14 @@ func (t TopicType) String() string {
 // (a message group, a lite topic) lives in one queue, chosen over the list of queues.
 func (t TopicType) fixed() bool { return t == FIFO || t == Mixed || t == Lite }
 
+// more says what can be done for more queues of a topic that keeps what it has.
+func (t TopicType) more() string {
+	if t == Lite {
+		return "; make a new topic"
+	}
+	return " unless it is drained first: use perigee topic grow"
+}
+
 // Flush is when a message counts as stored; the numbers are those of perigee.controller.v1.FlushPolicy.
 type Flush uint8
 
@@ -67,9 +75,12 @@ type Topic struct {
 	Flush      Flush       `json:"flush,omitempty"`
 	Placements []Placement `json:"placements"` // by shard, at least one
 	Limits     Limits      `json:"limits,omitzero"`
-	Version    Version     `json:"version"` // of the last change
-	Created    Version     `json:"created"`
-	CreatedMS  int64       `json:"created_ms"` // ms since 1970
+	// Layout is the version at which message groups last got another home: the end of a growth. 0: never.
+	Layout    Version  `json:"layout,omitempty"`
+	Growing   *Growing `json:"growing,omitempty"`
+	Version   Version  `json:"version"` // of the last change
+	Created   Version  `json:"created"`
+	CreatedMS int64    `json:"created_ms"` // ms since 1970
 }
 
 // Queues is the number of queues over all shards.
@@ -111,6 +122,9 @@ func (t *Topic) check(s *State) error {
 	}
 	if t.Type < Normal || t.Type > Mixed {
 		return fmt.Errorf("topic %q has the unknown type %d", t.Name, t.Type)
+	}
+	if err := t.Growing.check(t); err != nil {
+		return err
 	}
 	return t.Limits.check(t)
 }
@@ -234,7 +248,7 @@ func (c PutTopic) changed(s *State, have *Topic, index Version) (*Topic, error) 
 	case grow && c.Queues < have.Asked():
 		return nil, mqerr.New(mqerr.Invalid, "topic %q has %d queues and can't have fewer: messages may be in all of them", c.Name, have.Asked())
 	case grow && have.Type.fixed():
-		return nil, mqerr.New(mqerr.Invalid, "topic %q has the type %v and keeps its %d queues: more would break the order within message groups; make a new topic", c.Name, have.Type, have.Queues())
+		return nil, mqerr.New(mqerr.Invalid, "topic %q has the type %v and keeps its %d queues: more would break the order within message groups%s", c.Name, have.Type, have.Queues(), have.Type.more())
 	case grow:
 		next.Placements = next.place(have.Placements, c.Queues, s.Shards())
 	}

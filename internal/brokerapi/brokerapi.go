@@ -89,7 +89,10 @@ type Message struct {
 // stored before are answered and not stored again.
 type SendRequest struct {
 	Head
-	Topic    TopicID
+	Topic TopicID
+	// Layout is the version of the list of queues by which the queues of message groups were chosen, as the
+	// topic's definition has it. With another one than the broker's such messages are refused as Exhausted.
+	Layout   uint64
 	Messages []Message // 1 or more
 }
 
@@ -249,7 +252,7 @@ type GroupQueue struct {
 	Waiting  int64       // not done, not leased, not due yet
 	OldestMS int64       // store time of the oldest message that is ready, 0 if none
 	OverMax  int64       // deliveries past the group's max attempts since the broker's start
-	Used     bool        // the group has received from this queue
+	Used     bool        // the group has received from this queue; of the sum over lite topics (queue -1): has some
 }
 
 // TopicQueue is the exact state of one queue.
@@ -292,6 +295,8 @@ type Broker interface {
 	Redrive(ctx context.Context, req *RedriveRequest) (*RedriveReply, error)
 	Find(ctx context.Context, req *FindRequest) (*FindReply, error)
 	Trace(ctx context.Context, req *TraceRequest) (*TraceReply, error)
+	Drain(ctx context.Context, req *DrainRequest) (*DrainReply, error)
+	LiteList(ctx context.Context, req *LiteListRequest) (*LiteListReply, error)
 
 	// Alive reports clients that the proxy heard from since its last report.
 	Alive(ctx context.Context, clients []string) error

@@ -79,3 +79,13 @@ func (Unsupported) Find(context.Context, *FindRequest) (*FindReply, error) {
 func (Unsupported) Trace(context.Context, *TraceRequest) (*TraceReply, error) {
 	return nil, errUnsupported
 }
+
+// Drain is not supported.
+func (Unsupported) Drain(context.Context, *DrainRequest) (*DrainReply, error) {
+	return nil, errUnsupported
+}
+
+// LiteList is not supported.
+func (Unsupported) LiteList(context.Context, *LiteListRequest) (*LiteListReply, error) {
+	return nil, errUnsupported
+}

@@ -34,8 +34,10 @@ func (s *Server) DescribeTopic(ctx context.Context, req *adminv1.DescribeTopicRe
 		shard := brokerapi.ShardID(p.GetShard())
 		var queues []brokerapi.TopicQueue
 		err := r.ask(ctx, shard, func(ctx context.Context, b brokerapi.Broker) (err error) {
-			queues, err = b.DescribeTopic(ctx, brokerapi.TopicID(resp.GetTopic().GetId()))
-			return err
+			if queues, err = b.DescribeTopic(ctx, brokerapi.TopicID(resp.GetTopic().GetId())); err != nil {
+				return err
+			}
+			return countLite(ctx, b, resp.GetTopic(), resp)
 		})
 		if err != nil {
 			resp.Unknown = append(resp.Unknown, fmt.Sprintf("broker %s: %v", s.shardName(routes, shard), err))

@@ -122,3 +122,19 @@ func (c *Conn) Trace(ctx context.Context, req *brokerapi.TraceRequest) (*brokera
 	}
 	return nil, c.down.Load()
 }
+
+// Drain asks what is left of message groups on a topic that grows.
+func (c *Conn) Drain(ctx context.Context, req *brokerapi.DrainRequest) (*brokerapi.DrainReply, error) {
+	if b := c.client.Load(); b != nil {
+		return b.Drain(ctx, req)
+	}
+	return nil, c.down.Load()
+}
+
+// LiteList lists lite topics.
+func (c *Conn) LiteList(ctx context.Context, req *brokerapi.LiteListRequest) (*brokerapi.LiteListReply, error) {
+	if b := c.client.Load(); b != nil {
+		return b.LiteList(ctx, req)
+	}
+	return nil, c.down.Load()
+}

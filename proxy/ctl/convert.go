@@ -47,7 +47,10 @@ var topicTypes = map[controllerv1.TopicType]route.TopicType{
 }
 
 func topic(t *controllerv1.Topic) route.Topic {
-	out := route.Topic{ID: brokerapi.TopicID(t.GetId()), Name: t.GetName(), Type: topicTypes[t.GetType()], Limits: route.Limits{MaxDelay: max(0, time.Duration(t.GetLimits().GetMaxDelayMs())*time.Millisecond)}}
+	out := route.Topic{
+		ID: brokerapi.TopicID(t.GetId()), Name: t.GetName(), Type: topicTypes[t.GetType()], Layout: t.GetLayoutVersion(),
+		Limits: route.Limits{MaxDelay: max(0, time.Duration(t.GetLimits().GetMaxDelayMs())*time.Millisecond)},
+	}
 	for _, p := range t.GetPlacements() {
 		if p.GetQueues() > 0 {
 			out.Placements = append(out.Placements, route.Placement{Shard: brokerapi.ShardID(p.GetShard()), Queues: p.GetQueues()})

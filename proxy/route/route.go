@@ -57,6 +57,7 @@ type Topic struct {
 	Name       string
 	Type       TopicType
 	Placements []Placement // ordered by shard
+	Layout     uint64      // version of the list of queues that message groups are spread over
 	Queues     int         // sum over the placements; Apply fills it in
 	Limits     Limits
 }

@@ -147,7 +147,7 @@ func (d *send) start(now time.Time) {
 		d.refuse(r)
 		return
 	}
-	d.out.Topic = d.topic.ID
+	d.out.Topic, d.out.Layout = d.topic.ID, d.topic.Layout
 	d.out.Deadline = d.s.deadline(d.call)
 	if fixed {
 		d.left = 0

@@ -100,6 +100,7 @@ var tests = []struct {
 	{"Offsets", ifPulls(offsets)},
 	{"Reset", ifPulls(resets)},
 	{"LiteTopics", liteTopics},
+	{"Listings", listings},
 }
 
 // patience bounds every wait of the suite.

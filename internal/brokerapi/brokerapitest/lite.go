@@ -56,3 +56,34 @@ func liteTopics(s *session) {
 	require.NoError(s.t, err)
 	require.Empty(s.t, gone.Gone)
 }
+
+// listings: lite topics are listed, and a topic that does not grow has nothing to drain.
+func listings(s *session) {
+	if s.LiteParent == 0 {
+		s.t.Skip("this broker has no lite topics")
+	}
+	m := message(brokerapi.AnyQueue, 1)
+	m.Type, m.Lite = brokerapi.Lite, "listed"
+	_, err := await(s.t, func(done func(*brokerapi.SendReply, error)) {
+		s.Send(&brokerapi.SendRequest{Head: s.head(), Topic: s.LiteParent, Messages: []brokerapi.Message{m}}, done)
+	})
+	require.NoError(s.t, err)
+	r, err := s.LiteList(s.context(), &brokerapi.LiteListRequest{Topic: s.LiteParent, After: "list", Max: 1})
+	require.NoError(s.t, err)
+	require.Len(s.t, r.Topics, 1)
+	require.Equal(s.t, "listed", r.Topics[0].Name)
+	require.GreaterOrEqual(s.t, r.Count, 1)
+	_, err = s.LiteList(s.context(), &brokerapi.LiteListRequest{Topic: s.LiteParent, Max: -1})
+	require.True(s.t, mqerr.Is(err, mqerr.Invalid), "%v", err)
+	drained, err := s.Drain(s.context(), &brokerapi.DrainRequest{Topic: s.Topic, Began: 5})
+	require.NoError(s.t, err)
+	require.Equal(s.t, &brokerapi.DrainReply{}, drained)
+
+	// The queue of a message group is chosen by a list of queues: another one than the broker's is refused.
+	m = message(0, 1)
+	m.Type, m.GroupHash = brokerapi.FIFO, 7
+	_, err = await(s.t, func(done func(*brokerapi.SendReply, error)) {
+		s.Send(&brokerapi.SendRequest{Head: s.head(), Topic: s.Topic, Layout: 1 << 40, Messages: []brokerapi.Message{m}}, done)
+	})
+	require.True(s.t, mqerr.Is(err, mqerr.Exhausted), "%v", err)
+}

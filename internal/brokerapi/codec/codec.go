@@ -44,6 +44,8 @@ const (
 	OpRedrive    Op = 20
 	OpFind       Op = 21
 	OpTrace      Op = 22
+	OpDrain      Op = 23
+	OpLiteList   Op = 24
 )
 
 // ListMax is how many messages, handles or other parts one request or reply may have.

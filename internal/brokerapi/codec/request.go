@@ -30,7 +30,7 @@ const (
 // messageMin is the least a message takes: queue, type, flags and four lengths.
 const messageMin = 7
 
-// Send encodes a SendRequest: head, topic, count, and for each message
+// Send encodes a SendRequest: head, topic, layout, count, and for each message
 //
 //	queue varint, type u8, flags u8, optional fields, then id, user, sys and body with their lengths
 func (e *Encoder) Send(r *brokerapi.SendRequest) error {
@@ -40,6 +40,7 @@ func (e *Encoder) Send(r *brokerapi.SendRequest) error {
 	e.grow(64+len(r.Messages)*192, 3*len(r.Messages))
 	e.head(&r.Head)
 	e.uint(uint64(r.Topic))
+	e.uint(r.Layout)
 	e.uint(uint64(len(r.Messages)))
 	for i := range r.Messages {
 		m := &r.Messages[i]
@@ -120,6 +121,7 @@ func DecodeSend(b []byte) (*brokerapi.SendRequest, error) {
 	r := &brokerapi.SendRequest{}
 	d.head(&r.Head)
 	r.Topic = d.topic()
+	r.Layout = d.uint()
 	r.Messages = make([]brokerapi.Message, d.count(messageMin))
 	for i := range r.Messages {
 		m := &r.Messages[i]

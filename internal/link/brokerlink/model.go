@@ -183,3 +183,13 @@ func (c *Client) Find(ctx context.Context, req *brokerapi.FindRequest) (*brokera
 func (c *Client) Trace(ctx context.Context, req *brokerapi.TraceRequest) (*brokerapi.TraceReply, error) {
 	return askJSON[brokerapi.TraceReply](ctx, c, codec.OpTrace, req)
 }
+
+// Drain asks what is left of message groups on a topic that grows.
+func (c *Client) Drain(ctx context.Context, req *brokerapi.DrainRequest) (*brokerapi.DrainReply, error) {
+	return askJSON[brokerapi.DrainReply](ctx, c, codec.OpDrain, req)
+}
+
+// LiteList lists lite topics.
+func (c *Client) LiteList(ctx context.Context, req *brokerapi.LiteListRequest) (*brokerapi.LiteListReply, error) {
+	return askJSON[brokerapi.LiteListReply](ctx, c, codec.OpLiteList, req)
+}

@@ -36,6 +36,8 @@ var questions = map[codec.Op]question{
 	codec.OpRedrive:    asked(brokerapi.Broker.Redrive),
 	codec.OpFind:       asked(brokerapi.Broker.Find),
 	codec.OpTrace:      asked(brokerapi.Broker.Trace),
+	codec.OpDrain:      asked(brokerapi.Broker.Drain),
+	codec.OpLiteList:   asked(brokerapi.Broker.LiteList),
 }
 
 func (s *Server) endTxn(r *link.Request) error {

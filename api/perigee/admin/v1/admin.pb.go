@@ -445,7 +445,9 @@ type DescribeTopicResponse struct {
 	// Its queues by broker and id; those of unreachable brokers are missing.
 	Queues []*TopicQueue `protobuf:"bytes,2,rep,name=queues,proto3" json:"queues,omitempty"`
 	// Brokers that did not answer, with the reason: their figures are unknown, not 0.
-	Unknown       []string `protobuf:"bytes,3,rep,name=unknown,proto3" json:"unknown,omitempty"`
+	Unknown []string `protobuf:"bytes,3,rep,name=unknown,proto3" json:"unknown,omitempty"`
+	// Lite topics of a LITE topic, on the brokers that answered.
+	LiteTopics    int64 `protobuf:"varint,4,opt,name=lite_topics,json=liteTopics,proto3" json:"lite_topics,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -501,6 +503,469 @@ func (x *DescribeTopicResponse) GetUnknown() []string {
 	return nil
 }
 
+func (x *DescribeTopicResponse) GetLiteTopics() int64 {
+	if x != nil {
+		return x.LiteTopics
+	}
+	return 0
+}
+
+// GrowTopicRequest says what a topic is to become. It is asked again until it is done, or given up.
+type GrowTopicRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Queues in all.
+	Queues int32 `protobuf:"varint,2,opt,name=queues,proto3" json:"queues,omitempty"`
+	// How long it may take from now on, ms, at most a day; after that the controller gives it up.
+	ForMs int64 `protobuf:"varint,3,opt,name=for_ms,json=forMs,proto3" json:"for_ms,omitempty"`
+	// Give it up: the topic stays as it was.
+	Abort bool `protobuf:"varint,4,opt,name=abort,proto3" json:"abort,omitempty"`
+	// To give up: 0, or the latest until_ms of a growth to give up.
+	UntilMs       int64 `protobuf:"varint,5,opt,name=until_ms,json=untilMs,proto3" json:"until_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GrowTopicRequest) Reset() {
+	*x = GrowTopicRequest{}
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GrowTopicRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GrowTopicRequest) ProtoMessage() {}
+
+func (x *GrowTopicRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GrowTopicRequest.ProtoReflect.Descriptor instead.
+func (*GrowTopicRequest) Descriptor() ([]byte, []int) {
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *GrowTopicRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *GrowTopicRequest) GetQueues() int32 {
+	if x != nil {
+		return x.Queues
+	}
+	return 0
+}
+
+func (x *GrowTopicRequest) GetForMs() int64 {
+	if x != nil {
+		return x.ForMs
+	}
+	return 0
+}
+
+func (x *GrowTopicRequest) GetAbort() bool {
+	if x != nil {
+		return x.Abort
+	}
+	return false
+}
+
+func (x *GrowTopicRequest) GetUntilMs() int64 {
+	if x != nil {
+		return x.UntilMs
+	}
+	return 0
+}
+
+// Undrained is something that a growing topic waits for.
+type Undrained struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the broker group.
+	Broker string `protobuf:"bytes,1,opt,name=broker,proto3" json:"broker,omitempty"`
+	// What it is: "group", "delayed", "transactions", "storing".
+	What string `protobuf:"bytes,2,opt,name=what,proto3" json:"what,omitempty"`
+	// Name of the consumer group that has not done it, if it is that.
+	Group string `protobuf:"bytes,3,opt,name=group,proto3" json:"group,omitempty"`
+	// Messages.
+	Messages      int64 `protobuf:"varint,4,opt,name=messages,proto3" json:"messages,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Undrained) Reset() {
+	*x = Undrained{}
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Undrained) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Undrained) ProtoMessage() {}
+
+func (x *Undrained) ProtoReflect() protoreflect.Message {
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Undrained.ProtoReflect.Descriptor instead.
+func (*Undrained) Descriptor() ([]byte, []int) {
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Undrained) GetBroker() string {
+	if x != nil {
+		return x.Broker
+	}
+	return ""
+}
+
+func (x *Undrained) GetWhat() string {
+	if x != nil {
+		return x.What
+	}
+	return ""
+}
+
+func (x *Undrained) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *Undrained) GetMessages() int64 {
+	if x != nil {
+		return x.Messages
+	}
+	return 0
+}
+
+// GrowTopicResponse says how far it came.
+type GrowTopicResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The topic as it is now.
+	Topic *v1.Topic `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	// It has the queues, or, if asked to give up, does not grow any more.
+	Done bool `protobuf:"varint,2,opt,name=done,proto3" json:"done,omitempty"`
+	// This call has ended it one way or the other.
+	Changed bool `protobuf:"varint,3,opt,name=changed,proto3" json:"changed,omitempty"`
+	// What is left to do before that.
+	Left []*Undrained `protobuf:"bytes,4,rep,name=left,proto3" json:"left,omitempty"`
+	// Brokers that did not answer or do not know of it yet: what is left there is not known.
+	Unknown       []string `protobuf:"bytes,5,rep,name=unknown,proto3" json:"unknown,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GrowTopicResponse) Reset() {
+	*x = GrowTopicResponse{}
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GrowTopicResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GrowTopicResponse) ProtoMessage() {}
+
+func (x *GrowTopicResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GrowTopicResponse.ProtoReflect.Descriptor instead.
+func (*GrowTopicResponse) Descriptor() ([]byte, []int) {
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *GrowTopicResponse) GetTopic() *v1.Topic {
+	if x != nil {
+		return x.Topic
+	}
+	return nil
+}
+
+func (x *GrowTopicResponse) GetDone() bool {
+	if x != nil {
+		return x.Done
+	}
+	return false
+}
+
+func (x *GrowTopicResponse) GetChanged() bool {
+	if x != nil {
+		return x.Changed
+	}
+	return false
+}
+
+func (x *GrowTopicResponse) GetLeft() []*Undrained {
+	if x != nil {
+		return x.Left
+	}
+	return nil
+}
+
+func (x *GrowTopicResponse) GetUnknown() []string {
+	if x != nil {
+		return x.Unknown
+	}
+	return nil
+}
+
+// ListLiteTopicsRequest names a parent topic and a part of the list.
+type ListLiteTopicsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the parent topic.
+	Topic string `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	// Only names behind this one.
+	After string `protobuf:"bytes,2,opt,name=after,proto3" json:"after,omitempty"`
+	// Names, 1 to 1024; 0 means 100.
+	Max           int32 `protobuf:"varint,3,opt,name=max,proto3" json:"max,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListLiteTopicsRequest) Reset() {
+	*x = ListLiteTopicsRequest{}
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListLiteTopicsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListLiteTopicsRequest) ProtoMessage() {}
+
+func (x *ListLiteTopicsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListLiteTopicsRequest.ProtoReflect.Descriptor instead.
+func (*ListLiteTopicsRequest) Descriptor() ([]byte, []int) {
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ListLiteTopicsRequest) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *ListLiteTopicsRequest) GetAfter() string {
+	if x != nil {
+		return x.After
+	}
+	return ""
+}
+
+func (x *ListLiteTopicsRequest) GetMax() int32 {
+	if x != nil {
+		return x.Max
+	}
+	return 0
+}
+
+// LiteTopic is one lite topic.
+type LiteTopic struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Name of the broker group.
+	Broker string `protobuf:"bytes,2,opt,name=broker,proto3" json:"broker,omitempty"`
+	// First stored offset.
+	Min int64 `protobuf:"varint,3,opt,name=min,proto3" json:"min,omitempty"`
+	// Offset behind the last stored message.
+	Max int64 `protobuf:"varint,4,opt,name=max,proto3" json:"max,omitempty"`
+	// When it was made or last sent to, ms since 1970.
+	ActiveMs int64 `protobuf:"varint,5,opt,name=active_ms,json=activeMs,proto3" json:"active_ms,omitempty"`
+	// Clients that subscribe to it.
+	Subscribers   int32 `protobuf:"varint,6,opt,name=subscribers,proto3" json:"subscribers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LiteTopic) Reset() {
+	*x = LiteTopic{}
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LiteTopic) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LiteTopic) ProtoMessage() {}
+
+func (x *LiteTopic) ProtoReflect() protoreflect.Message {
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LiteTopic.ProtoReflect.Descriptor instead.
+func (*LiteTopic) Descriptor() ([]byte, []int) {
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *LiteTopic) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *LiteTopic) GetBroker() string {
+	if x != nil {
+		return x.Broker
+	}
+	return ""
+}
+
+func (x *LiteTopic) GetMin() int64 {
+	if x != nil {
+		return x.Min
+	}
+	return 0
+}
+
+func (x *LiteTopic) GetMax() int64 {
+	if x != nil {
+		return x.Max
+	}
+	return 0
+}
+
+func (x *LiteTopic) GetActiveMs() int64 {
+	if x != nil {
+		return x.ActiveMs
+	}
+	return 0
+}
+
+func (x *LiteTopic) GetSubscribers() int32 {
+	if x != nil {
+		return x.Subscribers
+	}
+	return 0
+}
+
+// ListLiteTopicsResponse has the lite topics by name.
+type ListLiteTopicsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The lite topics.
+	Topics []*LiteTopic `protobuf:"bytes,1,rep,name=topics,proto3" json:"topics,omitempty"`
+	// There are others behind these.
+	More bool `protobuf:"varint,2,opt,name=more,proto3" json:"more,omitempty"`
+	// Brokers that did not answer, with the reason: theirs are missing.
+	Unknown       []string `protobuf:"bytes,3,rep,name=unknown,proto3" json:"unknown,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListLiteTopicsResponse) Reset() {
+	*x = ListLiteTopicsResponse{}
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListLiteTopicsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListLiteTopicsResponse) ProtoMessage() {}
+
+func (x *ListLiteTopicsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListLiteTopicsResponse.ProtoReflect.Descriptor instead.
+func (*ListLiteTopicsResponse) Descriptor() ([]byte, []int) {
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *ListLiteTopicsResponse) GetTopics() []*LiteTopic {
+	if x != nil {
+		return x.Topics
+	}
+	return nil
+}
+
+func (x *ListLiteTopicsResponse) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
+func (x *ListLiteTopicsResponse) GetUnknown() []string {
+	if x != nil {
+		return x.Unknown
+	}
+	return nil
+}
+
 // DeleteTopicRequest names a topic.
 type DeleteTopicRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -512,7 +977,7 @@ type DeleteTopicRequest struct {
 
 func (x *DeleteTopicRequest) Reset() {
 	*x = DeleteTopicRequest{}
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[9]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -524,7 +989,7 @@ func (x *DeleteTopicRequest) String() string {
 func (*DeleteTopicRequest) ProtoMessage() {}
 
 func (x *DeleteTopicRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[9]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -537,7 +1002,7 @@ func (x *DeleteTopicRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTopicRequest.ProtoReflect.Descriptor instead.
 func (*DeleteTopicRequest) Descriptor() ([]byte, []int) {
-	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{9}
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *DeleteTopicRequest) GetName() string {
@@ -556,7 +1021,7 @@ type DeleteTopicResponse struct {
 
 func (x *DeleteTopicResponse) Reset() {
 	*x = DeleteTopicResponse{}
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[10]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -568,7 +1033,7 @@ func (x *DeleteTopicResponse) String() string {
 func (*DeleteTopicResponse) ProtoMessage() {}
 
 func (x *DeleteTopicResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[10]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -581,7 +1046,7 @@ func (x *DeleteTopicResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTopicResponse.ProtoReflect.Descriptor instead.
 func (*DeleteTopicResponse) Descriptor() ([]byte, []int) {
-	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{10}
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{16}
 }
 
 // PutGroupRequest wraps the controller's request.
@@ -595,7 +1060,7 @@ type PutGroupRequest struct {
 
 func (x *PutGroupRequest) Reset() {
 	*x = PutGroupRequest{}
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[11]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -607,7 +1072,7 @@ func (x *PutGroupRequest) String() string {
 func (*PutGroupRequest) ProtoMessage() {}
 
 func (x *PutGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[11]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -620,7 +1085,7 @@ func (x *PutGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutGroupRequest.ProtoReflect.Descriptor instead.
 func (*PutGroupRequest) Descriptor() ([]byte, []int) {
-	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{11}
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *PutGroupRequest) GetGroup() *v1.PutGroupRequest {
@@ -645,7 +1110,7 @@ type PutGroupResponse struct {
 
 func (x *PutGroupResponse) Reset() {
 	*x = PutGroupResponse{}
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[12]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -657,7 +1122,7 @@ func (x *PutGroupResponse) String() string {
 func (*PutGroupResponse) ProtoMessage() {}
 
 func (x *PutGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[12]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -670,7 +1135,7 @@ func (x *PutGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutGroupResponse.ProtoReflect.Descriptor instead.
 func (*PutGroupResponse) Descriptor() ([]byte, []int) {
-	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{12}
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *PutGroupResponse) GetGroup() *v1.Group {
@@ -703,7 +1168,7 @@ type ListGroupsRequest struct {
 
 func (x *ListGroupsRequest) Reset() {
 	*x = ListGroupsRequest{}
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[13]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -715,7 +1180,7 @@ func (x *ListGroupsRequest) String() string {
 func (*ListGroupsRequest) ProtoMessage() {}
 
 func (x *ListGroupsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[13]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -728,7 +1193,7 @@ func (x *ListGroupsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGroupsRequest.ProtoReflect.Descriptor instead.
 func (*ListGroupsRequest) Descriptor() ([]byte, []int) {
-	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{13}
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{19}
 }
 
 // ListGroupsResponse has all groups by name.
@@ -742,7 +1207,7 @@ type ListGroupsResponse struct {
 
 func (x *ListGroupsResponse) Reset() {
 	*x = ListGroupsResponse{}
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[14]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -754,7 +1219,7 @@ func (x *ListGroupsResponse) String() string {
 func (*ListGroupsResponse) ProtoMessage() {}
 
 func (x *ListGroupsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[14]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -767,7 +1232,7 @@ func (x *ListGroupsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGroupsResponse.ProtoReflect.Descriptor instead.
 func (*ListGroupsResponse) Descriptor() ([]byte, []int) {
-	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{14}
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListGroupsResponse) GetGroups() []*v1.Group {
@@ -790,7 +1255,7 @@ type DescribeGroupRequest struct {
 
 func (x *DescribeGroupRequest) Reset() {
 	*x = DescribeGroupRequest{}
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[15]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -802,7 +1267,7 @@ func (x *DescribeGroupRequest) String() string {
 func (*DescribeGroupRequest) ProtoMessage() {}
 
 func (x *DescribeGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[15]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -815,7 +1280,7 @@ func (x *DescribeGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeGroupRequest.ProtoReflect.Descriptor instead.
 func (*DescribeGroupRequest) Descriptor() ([]byte, []int) {
-	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{15}
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *DescribeGroupRequest) GetName() string {
@@ -847,7 +1312,7 @@ type GroupTopic struct {
 	OldestMs *int64 `protobuf:"varint,5,opt,name=oldest_ms,json=oldestMs,proto3,oneof" json:"oldest_ms,omitempty"`
 	// Deliveries past the max attempts so far.
 	OverMaxAttempts int64 `protobuf:"varint,6,opt,name=over_max_attempts,json=overMaxAttempts,proto3" json:"over_max_attempts,omitempty"`
-	// The parts.
+	// The parts. Of a group that reads lite topics, one for each broker, with the sums of them in queue -1.
 	Queues        []*GroupQueue `protobuf:"bytes,7,rep,name=queues,proto3" json:"queues,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -855,7 +1320,7 @@ type GroupTopic struct {
 
 func (x *GroupTopic) Reset() {
 	*x = GroupTopic{}
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[16]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -867,7 +1332,7 @@ func (x *GroupTopic) String() string {
 func (*GroupTopic) ProtoMessage() {}
 
 func (x *GroupTopic) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[16]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -880,7 +1345,7 @@ func (x *GroupTopic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupTopic.ProtoReflect.Descriptor instead.
 func (*GroupTopic) Descriptor() ([]byte, []int) {
-	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{16}
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *GroupTopic) GetTopic() string {
@@ -961,7 +1426,7 @@ type GroupQueue struct {
 
 func (x *GroupQueue) Reset() {
 	*x = GroupQueue{}
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[17]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -973,7 +1438,7 @@ func (x *GroupQueue) String() string {
 func (*GroupQueue) ProtoMessage() {}
 
 func (x *GroupQueue) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[17]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -986,7 +1451,7 @@ func (x *GroupQueue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupQueue.ProtoReflect.Descriptor instead.
 func (*GroupQueue) Descriptor() ([]byte, []int) {
-	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{17}
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GroupQueue) GetBroker() string {
@@ -1074,7 +1539,7 @@ type DescribeGroupResponse struct {
 
 func (x *DescribeGroupResponse) Reset() {
 	*x = DescribeGroupResponse{}
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[18]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1086,7 +1551,7 @@ func (x *DescribeGroupResponse) String() string {
 func (*DescribeGroupResponse) ProtoMessage() {}
 
 func (x *DescribeGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[18]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1099,7 +1564,7 @@ func (x *DescribeGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeGroupResponse.ProtoReflect.Descriptor instead.
 func (*DescribeGroupResponse) Descriptor() ([]byte, []int) {
-	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{18}
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *DescribeGroupResponse) GetGroup() *v1.Group {
@@ -1134,7 +1599,7 @@ type DeleteGroupRequest struct {
 
 func (x *DeleteGroupRequest) Reset() {
 	*x = DeleteGroupRequest{}
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[19]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1146,7 +1611,7 @@ func (x *DeleteGroupRequest) String() string {
 func (*DeleteGroupRequest) ProtoMessage() {}
 
 func (x *DeleteGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[19]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1159,7 +1624,7 @@ func (x *DeleteGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteGroupRequest.ProtoReflect.Descriptor instead.
 func (*DeleteGroupRequest) Descriptor() ([]byte, []int) {
-	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{19}
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *DeleteGroupRequest) GetName() string {
@@ -1178,7 +1643,7 @@ type DeleteGroupResponse struct {
 
 func (x *DeleteGroupResponse) Reset() {
 	*x = DeleteGroupResponse{}
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[20]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1190,7 +1655,7 @@ func (x *DeleteGroupResponse) String() string {
 func (*DeleteGroupResponse) ProtoMessage() {}
 
 func (x *DeleteGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[20]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1203,7 +1668,7 @@ func (x *DeleteGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteGroupResponse.ProtoReflect.Descriptor instead.
 func (*DeleteGroupResponse) Descriptor() ([]byte, []int) {
-	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{20}
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{26}
 }
 
 // ResetGroupRequest says where a group is to go on. What is below that position is done, leased or not;
@@ -1231,7 +1696,7 @@ type ResetGroupRequest struct {
 
 func (x *ResetGroupRequest) Reset() {
 	*x = ResetGroupRequest{}
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[21]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1243,7 +1708,7 @@ func (x *ResetGroupRequest) String() string {
 func (*ResetGroupRequest) ProtoMessage() {}
 
 func (x *ResetGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[21]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1256,7 +1721,7 @@ func (x *ResetGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetGroupRequest.ProtoReflect.Descriptor instead.
 func (*ResetGroupRequest) Descriptor() ([]byte, []int) {
-	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{21}
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ResetGroupRequest) GetGroup() string {
@@ -1378,7 +1843,7 @@ type ResetQueue struct {
 
 func (x *ResetQueue) Reset() {
 	*x = ResetQueue{}
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[22]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1390,7 +1855,7 @@ func (x *ResetQueue) String() string {
 func (*ResetQueue) ProtoMessage() {}
 
 func (x *ResetQueue) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[22]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1403,7 +1868,7 @@ func (x *ResetQueue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetQueue.ProtoReflect.Descriptor instead.
 func (*ResetQueue) Descriptor() ([]byte, []int) {
-	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{22}
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ResetQueue) GetBroker() string {
@@ -1468,7 +1933,7 @@ type ResetGroupResponse struct {
 
 func (x *ResetGroupResponse) Reset() {
 	*x = ResetGroupResponse{}
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[23]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1480,7 +1945,7 @@ func (x *ResetGroupResponse) String() string {
 func (*ResetGroupResponse) ProtoMessage() {}
 
 func (x *ResetGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[23]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1493,7 +1958,7 @@ func (x *ResetGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetGroupResponse.ProtoReflect.Descriptor instead.
 func (*ResetGroupResponse) Descriptor() ([]byte, []int) {
-	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{23}
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ResetGroupResponse) GetQueues() []*ResetQueue {
@@ -1523,7 +1988,7 @@ type GroupOffsetsRequest struct {
 
 func (x *GroupOffsetsRequest) Reset() {
 	*x = GroupOffsetsRequest{}
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[24]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1535,7 +2000,7 @@ func (x *GroupOffsetsRequest) String() string {
 func (*GroupOffsetsRequest) ProtoMessage() {}
 
 func (x *GroupOffsetsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[24]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1548,7 +2013,7 @@ func (x *GroupOffsetsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupOffsetsRequest.ProtoReflect.Descriptor instead.
 func (*GroupOffsetsRequest) Descriptor() ([]byte, []int) {
-	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{24}
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *GroupOffsetsRequest) GetGroup() string {
@@ -1586,7 +2051,7 @@ type GroupOffset struct {
 
 func (x *GroupOffset) Reset() {
 	*x = GroupOffset{}
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[25]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1598,7 +2063,7 @@ func (x *GroupOffset) String() string {
 func (*GroupOffset) ProtoMessage() {}
 
 func (x *GroupOffset) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[25]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1611,7 +2076,7 @@ func (x *GroupOffset) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupOffset.ProtoReflect.Descriptor instead.
 func (*GroupOffset) Descriptor() ([]byte, []int) {
-	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{25}
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *GroupOffset) GetTopic() string {
@@ -1669,7 +2134,7 @@ type GroupOffsetsResponse struct {
 
 func (x *GroupOffsetsResponse) Reset() {
 	*x = GroupOffsetsResponse{}
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[26]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1681,7 +2146,7 @@ func (x *GroupOffsetsResponse) String() string {
 func (*GroupOffsetsResponse) ProtoMessage() {}
 
 func (x *GroupOffsetsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[26]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1694,7 +2159,7 @@ func (x *GroupOffsetsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupOffsetsResponse.ProtoReflect.Descriptor instead.
 func (*GroupOffsetsResponse) Descriptor() ([]byte, []int) {
-	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{26}
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *GroupOffsetsResponse) GetOffsets() []*GroupOffset {
@@ -1720,7 +2185,7 @@ type ListDeadLettersRequest struct {
 
 func (x *ListDeadLettersRequest) Reset() {
 	*x = ListDeadLettersRequest{}
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[27]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1732,7 +2197,7 @@ func (x *ListDeadLettersRequest) String() string {
 func (*ListDeadLettersRequest) ProtoMessage() {}
 
 func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[27]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1745,7 +2210,7 @@ func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{27}
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{33}
 }
 
 // DeadLetterTopic is what one broker has of a topic of dead letters.
@@ -1771,7 +2236,7 @@ type DeadLetterTopic struct {
 
 func (x *DeadLetterTopic) Reset() {
 	*x = DeadLetterTopic{}
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[28]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1783,7 +2248,7 @@ func (x *DeadLetterTopic) String() string {
 func (*DeadLetterTopic) ProtoMessage() {}
 
 func (x *DeadLetterTopic) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[28]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1796,7 +2261,7 @@ func (x *DeadLetterTopic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeadLetterTopic.ProtoReflect.Descriptor instead.
 func (*DeadLetterTopic) Descriptor() ([]byte, []int) {
-	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{28}
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *DeadLetterTopic) GetTopic() string {
@@ -1861,7 +2326,7 @@ type ListDeadLettersResponse struct {
 
 func (x *ListDeadLettersResponse) Reset() {
 	*x = ListDeadLettersResponse{}
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[29]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1873,7 +2338,7 @@ func (x *ListDeadLettersResponse) String() string {
 func (*ListDeadLettersResponse) ProtoMessage() {}
 
 func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[29]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1886,7 +2351,7 @@ func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{29}
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ListDeadLettersResponse) GetTopics() []*DeadLetterTopic {
@@ -1918,7 +2383,7 @@ type ShowDeadLettersRequest struct {
 
 func (x *ShowDeadLettersRequest) Reset() {
 	*x = ShowDeadLettersRequest{}
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[30]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1930,7 +2395,7 @@ func (x *ShowDeadLettersRequest) String() string {
 func (*ShowDeadLettersRequest) ProtoMessage() {}
 
 func (x *ShowDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[30]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1943,7 +2408,7 @@ func (x *ShowDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShowDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*ShowDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{30}
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ShowDeadLettersRequest) GetTopic() string {
@@ -2008,7 +2473,7 @@ type DeadLetter struct {
 
 func (x *DeadLetter) Reset() {
 	*x = DeadLetter{}
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[31]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2020,7 +2485,7 @@ func (x *DeadLetter) String() string {
 func (*DeadLetter) ProtoMessage() {}
 
 func (x *DeadLetter) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[31]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2033,7 +2498,7 @@ func (x *DeadLetter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeadLetter.ProtoReflect.Descriptor instead.
 func (*DeadLetter) Descriptor() ([]byte, []int) {
-	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{31}
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *DeadLetter) GetBroker() string {
@@ -2163,7 +2628,7 @@ type ShowDeadLettersResponse struct {
 
 func (x *ShowDeadLettersResponse) Reset() {
 	*x = ShowDeadLettersResponse{}
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[32]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2175,7 +2640,7 @@ func (x *ShowDeadLettersResponse) String() string {
 func (*ShowDeadLettersResponse) ProtoMessage() {}
 
 func (x *ShowDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[32]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2188,7 +2653,7 @@ func (x *ShowDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShowDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*ShowDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{32}
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ShowDeadLettersResponse) GetLetters() []*DeadLetter {
@@ -2231,7 +2696,7 @@ type RedriveDeadLettersRequest struct {
 
 func (x *RedriveDeadLettersRequest) Reset() {
 	*x = RedriveDeadLettersRequest{}
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[33]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2243,7 +2708,7 @@ func (x *RedriveDeadLettersRequest) String() string {
 func (*RedriveDeadLettersRequest) ProtoMessage() {}
 
 func (x *RedriveDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[33]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2256,7 +2721,7 @@ func (x *RedriveDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RedriveDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*RedriveDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{33}
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *RedriveDeadLettersRequest) GetTopic() string {
@@ -2311,7 +2776,7 @@ type RedriveDeadLettersResponse struct {
 
 func (x *RedriveDeadLettersResponse) Reset() {
 	*x = RedriveDeadLettersResponse{}
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[34]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2323,7 +2788,7 @@ func (x *RedriveDeadLettersResponse) String() string {
 func (*RedriveDeadLettersResponse) ProtoMessage() {}
 
 func (x *RedriveDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[34]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2336,7 +2801,7 @@ func (x *RedriveDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RedriveDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*RedriveDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{34}
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *RedriveDeadLettersResponse) GetRedriven() int32 {
@@ -2396,10 +2861,44 @@ const file_perigee_admin_v1_admin_proto_rawDesc = "" +
 	"\x03max\x18\x04 \x01(\x03R\x03max\x12\x1c\n" +
 	"\alast_ms\x18\x05 \x01(\x03H\x00R\x06lastMs\x88\x01\x01B\n" +
 	"\n" +
-	"\b_last_ms\"\x9b\x01\n" +
+	"\b_last_ms\"\xbc\x01\n" +
 	"\x15DescribeTopicResponse\x122\n" +
 	"\x05topic\x18\x01 \x01(\v2\x1c.perigee.controller.v1.TopicR\x05topic\x124\n" +
 	"\x06queues\x18\x02 \x03(\v2\x1c.perigee.admin.v1.TopicQueueR\x06queues\x12\x18\n" +
+	"\aunknown\x18\x03 \x03(\tR\aunknown\x12\x1f\n" +
+	"\vlite_topics\x18\x04 \x01(\x03R\n" +
+	"liteTopics\"\x86\x01\n" +
+	"\x10GrowTopicRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06queues\x18\x02 \x01(\x05R\x06queues\x12\x15\n" +
+	"\x06for_ms\x18\x03 \x01(\x03R\x05forMs\x12\x14\n" +
+	"\x05abort\x18\x04 \x01(\bR\x05abort\x12\x19\n" +
+	"\buntil_ms\x18\x05 \x01(\x03R\auntilMs\"i\n" +
+	"\tUndrained\x12\x16\n" +
+	"\x06broker\x18\x01 \x01(\tR\x06broker\x12\x12\n" +
+	"\x04what\x18\x02 \x01(\tR\x04what\x12\x14\n" +
+	"\x05group\x18\x03 \x01(\tR\x05group\x12\x1a\n" +
+	"\bmessages\x18\x04 \x01(\x03R\bmessages\"\xc0\x01\n" +
+	"\x11GrowTopicResponse\x122\n" +
+	"\x05topic\x18\x01 \x01(\v2\x1c.perigee.controller.v1.TopicR\x05topic\x12\x12\n" +
+	"\x04done\x18\x02 \x01(\bR\x04done\x12\x18\n" +
+	"\achanged\x18\x03 \x01(\bR\achanged\x12/\n" +
+	"\x04left\x18\x04 \x03(\v2\x1b.perigee.admin.v1.UndrainedR\x04left\x12\x18\n" +
+	"\aunknown\x18\x05 \x03(\tR\aunknown\"U\n" +
+	"\x15ListLiteTopicsRequest\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x14\n" +
+	"\x05after\x18\x02 \x01(\tR\x05after\x12\x10\n" +
+	"\x03max\x18\x03 \x01(\x05R\x03max\"\x9a\x01\n" +
+	"\tLiteTopic\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06broker\x18\x02 \x01(\tR\x06broker\x12\x10\n" +
+	"\x03min\x18\x03 \x01(\x03R\x03min\x12\x10\n" +
+	"\x03max\x18\x04 \x01(\x03R\x03max\x12\x1b\n" +
+	"\tactive_ms\x18\x05 \x01(\x03R\bactiveMs\x12 \n" +
+	"\vsubscribers\x18\x06 \x01(\x05R\vsubscribers\"{\n" +
+	"\x16ListLiteTopicsResponse\x123\n" +
+	"\x06topics\x18\x01 \x03(\v2\x1b.perigee.admin.v1.LiteTopicR\x06topics\x12\x12\n" +
+	"\x04more\x18\x02 \x01(\bR\x04more\x12\x18\n" +
 	"\aunknown\x18\x03 \x03(\tR\aunknown\"(\n" +
 	"\x12DeleteTopicRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\x15\n" +
@@ -2543,14 +3042,16 @@ const file_perigee_admin_v1_admin_proto_rawDesc = "" +
 	"\bredriven\x18\x01 \x01(\x05R\bredriven\x12\x12\n" +
 	"\x04left\x18\x02 \x01(\x03R\x04left\x12\x12\n" +
 	"\x04next\x18\x03 \x01(\x03R\x04next\x12\x16\n" +
-	"\x06failed\x18\x04 \x03(\tR\x06failed2\xe9\v\n" +
+	"\x06failed\x18\x04 \x03(\tR\x06failed2\xa4\r\n" +
 	"\fAdminService\x12N\n" +
 	"\aVersion\x12 .perigee.admin.v1.VersionRequest\x1a!.perigee.admin.v1.VersionResponse\x12Q\n" +
 	"\bPutTopic\x12!.perigee.admin.v1.PutTopicRequest\x1a\".perigee.admin.v1.PutTopicResponse\x12W\n" +
 	"\n" +
 	"ListTopics\x12#.perigee.admin.v1.ListTopicsRequest\x1a$.perigee.admin.v1.ListTopicsResponse\x12`\n" +
 	"\rDescribeTopic\x12&.perigee.admin.v1.DescribeTopicRequest\x1a'.perigee.admin.v1.DescribeTopicResponse\x12Z\n" +
-	"\vDeleteTopic\x12$.perigee.admin.v1.DeleteTopicRequest\x1a%.perigee.admin.v1.DeleteTopicResponse\x12Q\n" +
+	"\vDeleteTopic\x12$.perigee.admin.v1.DeleteTopicRequest\x1a%.perigee.admin.v1.DeleteTopicResponse\x12T\n" +
+	"\tGrowTopic\x12\".perigee.admin.v1.GrowTopicRequest\x1a#.perigee.admin.v1.GrowTopicResponse\x12c\n" +
+	"\x0eListLiteTopics\x12'.perigee.admin.v1.ListLiteTopicsRequest\x1a(.perigee.admin.v1.ListLiteTopicsResponse\x12Q\n" +
 	"\bPutGroup\x12!.perigee.admin.v1.PutGroupRequest\x1a\".perigee.admin.v1.PutGroupResponse\x12W\n" +
 	"\n" +
 	"ListGroups\x12#.perigee.admin.v1.ListGroupsRequest\x1a$.perigee.admin.v1.ListGroupsResponse\x12`\n" +
@@ -2577,7 +3078,7 @@ func file_perigee_admin_v1_admin_proto_rawDescGZIP() []byte {
 	return file_perigee_admin_v1_admin_proto_rawDescData
 }
 
-var file_perigee_admin_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_perigee_admin_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
 var file_perigee_admin_v1_admin_proto_goTypes = []any{
 	(*VersionRequest)(nil),             // 0: perigee.admin.v1.VersionRequest
 	(*VersionResponse)(nil),            // 1: perigee.admin.v1.VersionResponse
@@ -2588,96 +3089,109 @@ var file_perigee_admin_v1_admin_proto_goTypes = []any{
 	(*DescribeTopicRequest)(nil),       // 6: perigee.admin.v1.DescribeTopicRequest
 	(*TopicQueue)(nil),                 // 7: perigee.admin.v1.TopicQueue
 	(*DescribeTopicResponse)(nil),      // 8: perigee.admin.v1.DescribeTopicResponse
-	(*DeleteTopicRequest)(nil),         // 9: perigee.admin.v1.DeleteTopicRequest
-	(*DeleteTopicResponse)(nil),        // 10: perigee.admin.v1.DeleteTopicResponse
-	(*PutGroupRequest)(nil),            // 11: perigee.admin.v1.PutGroupRequest
-	(*PutGroupResponse)(nil),           // 12: perigee.admin.v1.PutGroupResponse
-	(*ListGroupsRequest)(nil),          // 13: perigee.admin.v1.ListGroupsRequest
-	(*ListGroupsResponse)(nil),         // 14: perigee.admin.v1.ListGroupsResponse
-	(*DescribeGroupRequest)(nil),       // 15: perigee.admin.v1.DescribeGroupRequest
-	(*GroupTopic)(nil),                 // 16: perigee.admin.v1.GroupTopic
-	(*GroupQueue)(nil),                 // 17: perigee.admin.v1.GroupQueue
-	(*DescribeGroupResponse)(nil),      // 18: perigee.admin.v1.DescribeGroupResponse
-	(*DeleteGroupRequest)(nil),         // 19: perigee.admin.v1.DeleteGroupRequest
-	(*DeleteGroupResponse)(nil),        // 20: perigee.admin.v1.DeleteGroupResponse
-	(*ResetGroupRequest)(nil),          // 21: perigee.admin.v1.ResetGroupRequest
-	(*ResetQueue)(nil),                 // 22: perigee.admin.v1.ResetQueue
-	(*ResetGroupResponse)(nil),         // 23: perigee.admin.v1.ResetGroupResponse
-	(*GroupOffsetsRequest)(nil),        // 24: perigee.admin.v1.GroupOffsetsRequest
-	(*GroupOffset)(nil),                // 25: perigee.admin.v1.GroupOffset
-	(*GroupOffsetsResponse)(nil),       // 26: perigee.admin.v1.GroupOffsetsResponse
-	(*ListDeadLettersRequest)(nil),     // 27: perigee.admin.v1.ListDeadLettersRequest
-	(*DeadLetterTopic)(nil),            // 28: perigee.admin.v1.DeadLetterTopic
-	(*ListDeadLettersResponse)(nil),    // 29: perigee.admin.v1.ListDeadLettersResponse
-	(*ShowDeadLettersRequest)(nil),     // 30: perigee.admin.v1.ShowDeadLettersRequest
-	(*DeadLetter)(nil),                 // 31: perigee.admin.v1.DeadLetter
-	(*ShowDeadLettersResponse)(nil),    // 32: perigee.admin.v1.ShowDeadLettersResponse
-	(*RedriveDeadLettersRequest)(nil),  // 33: perigee.admin.v1.RedriveDeadLettersRequest
-	(*RedriveDeadLettersResponse)(nil), // 34: perigee.admin.v1.RedriveDeadLettersResponse
-	nil,                                // 35: perigee.admin.v1.DeadLetter.PropertiesEntry
-	(*v1.PutTopicRequest)(nil),         // 36: perigee.controller.v1.PutTopicRequest
-	(*v1.Topic)(nil),                   // 37: perigee.controller.v1.Topic
-	(*v1.PutGroupRequest)(nil),         // 38: perigee.controller.v1.PutGroupRequest
-	(*v1.Group)(nil),                   // 39: perigee.controller.v1.Group
-	(*FindMessagesRequest)(nil),        // 40: perigee.admin.v1.FindMessagesRequest
-	(*TraceMessageRequest)(nil),        // 41: perigee.admin.v1.TraceMessageRequest
-	(*FindMessagesResponse)(nil),       // 42: perigee.admin.v1.FindMessagesResponse
-	(*TraceMessageResponse)(nil),       // 43: perigee.admin.v1.TraceMessageResponse
+	(*GrowTopicRequest)(nil),           // 9: perigee.admin.v1.GrowTopicRequest
+	(*Undrained)(nil),                  // 10: perigee.admin.v1.Undrained
+	(*GrowTopicResponse)(nil),          // 11: perigee.admin.v1.GrowTopicResponse
+	(*ListLiteTopicsRequest)(nil),      // 12: perigee.admin.v1.ListLiteTopicsRequest
+	(*LiteTopic)(nil),                  // 13: perigee.admin.v1.LiteTopic
+	(*ListLiteTopicsResponse)(nil),     // 14: perigee.admin.v1.ListLiteTopicsResponse
+	(*DeleteTopicRequest)(nil),         // 15: perigee.admin.v1.DeleteTopicRequest
+	(*DeleteTopicResponse)(nil),        // 16: perigee.admin.v1.DeleteTopicResponse
+	(*PutGroupRequest)(nil),            // 17: perigee.admin.v1.PutGroupRequest
+	(*PutGroupResponse)(nil),           // 18: perigee.admin.v1.PutGroupResponse
+	(*ListGroupsRequest)(nil),          // 19: perigee.admin.v1.ListGroupsRequest
+	(*ListGroupsResponse)(nil),         // 20: perigee.admin.v1.ListGroupsResponse
+	(*DescribeGroupRequest)(nil),       // 21: perigee.admin.v1.DescribeGroupRequest
+	(*GroupTopic)(nil),                 // 22: perigee.admin.v1.GroupTopic
+	(*GroupQueue)(nil),                 // 23: perigee.admin.v1.GroupQueue
+	(*DescribeGroupResponse)(nil),      // 24: perigee.admin.v1.DescribeGroupResponse
+	(*DeleteGroupRequest)(nil),         // 25: perigee.admin.v1.DeleteGroupRequest
+	(*DeleteGroupResponse)(nil),        // 26: perigee.admin.v1.DeleteGroupResponse
+	(*ResetGroupRequest)(nil),          // 27: perigee.admin.v1.ResetGroupRequest
+	(*ResetQueue)(nil),                 // 28: perigee.admin.v1.ResetQueue
+	(*ResetGroupResponse)(nil),         // 29: perigee.admin.v1.ResetGroupResponse
+	(*GroupOffsetsRequest)(nil),        // 30: perigee.admin.v1.GroupOffsetsRequest
+	(*GroupOffset)(nil),                // 31: perigee.admin.v1.GroupOffset
+	(*GroupOffsetsResponse)(nil),       // 32: perigee.admin.v1.GroupOffsetsResponse
+	(*ListDeadLettersRequest)(nil),     // 33: perigee.admin.v1.ListDeadLettersRequest
+	(*DeadLetterTopic)(nil),            // 34: perigee.admin.v1.DeadLetterTopic
+	(*ListDeadLettersResponse)(nil),    // 35: perigee.admin.v1.ListDeadLettersResponse
+	(*ShowDeadLettersRequest)(nil),     // 36: perigee.admin.v1.ShowDeadLettersRequest
+	(*DeadLetter)(nil),                 // 37: perigee.admin.v1.DeadLetter
+	(*ShowDeadLettersResponse)(nil),    // 38: perigee.admin.v1.ShowDeadLettersResponse
+	(*RedriveDeadLettersRequest)(nil),  // 39: perigee.admin.v1.RedriveDeadLettersRequest
+	(*RedriveDeadLettersResponse)(nil), // 40: perigee.admin.v1.RedriveDeadLettersResponse
+	nil,                                // 41: perigee.admin.v1.DeadLetter.PropertiesEntry
+	(*v1.PutTopicRequest)(nil),         // 42: perigee.controller.v1.PutTopicRequest
+	(*v1.Topic)(nil),                   // 43: perigee.controller.v1.Topic
+	(*v1.PutGroupRequest)(nil),         // 44: perigee.controller.v1.PutGroupRequest
+	(*v1.Group)(nil),                   // 45: perigee.controller.v1.Group
+	(*FindMessagesRequest)(nil),        // 46: perigee.admin.v1.FindMessagesRequest
+	(*TraceMessageRequest)(nil),        // 47: perigee.admin.v1.TraceMessageRequest
+	(*FindMessagesResponse)(nil),       // 48: perigee.admin.v1.FindMessagesResponse
+	(*TraceMessageResponse)(nil),       // 49: perigee.admin.v1.TraceMessageResponse
 }
 var file_perigee_admin_v1_admin_proto_depIdxs = []int32{
-	36, // 0: perigee.admin.v1.PutTopicRequest.topic:type_name -> perigee.controller.v1.PutTopicRequest
-	37, // 1: perigee.admin.v1.PutTopicResponse.topic:type_name -> perigee.controller.v1.Topic
-	37, // 2: perigee.admin.v1.ListTopicsResponse.topics:type_name -> perigee.controller.v1.Topic
-	37, // 3: perigee.admin.v1.DescribeTopicResponse.topic:type_name -> perigee.controller.v1.Topic
+	42, // 0: perigee.admin.v1.PutTopicRequest.topic:type_name -> perigee.controller.v1.PutTopicRequest
+	43, // 1: perigee.admin.v1.PutTopicResponse.topic:type_name -> perigee.controller.v1.Topic
+	43, // 2: perigee.admin.v1.ListTopicsResponse.topics:type_name -> perigee.controller.v1.Topic
+	43, // 3: perigee.admin.v1.DescribeTopicResponse.topic:type_name -> perigee.controller.v1.Topic
 	7,  // 4: perigee.admin.v1.DescribeTopicResponse.queues:type_name -> perigee.admin.v1.TopicQueue
-	38, // 5: perigee.admin.v1.PutGroupRequest.group:type_name -> perigee.controller.v1.PutGroupRequest
-	39, // 6: perigee.admin.v1.PutGroupResponse.group:type_name -> perigee.controller.v1.Group
-	39, // 7: perigee.admin.v1.ListGroupsResponse.groups:type_name -> perigee.controller.v1.Group
-	17, // 8: perigee.admin.v1.GroupTopic.queues:type_name -> perigee.admin.v1.GroupQueue
-	39, // 9: perigee.admin.v1.DescribeGroupResponse.group:type_name -> perigee.controller.v1.Group
-	16, // 10: perigee.admin.v1.DescribeGroupResponse.topics:type_name -> perigee.admin.v1.GroupTopic
-	22, // 11: perigee.admin.v1.ResetGroupResponse.queues:type_name -> perigee.admin.v1.ResetQueue
-	25, // 12: perigee.admin.v1.GroupOffsetsResponse.offsets:type_name -> perigee.admin.v1.GroupOffset
-	28, // 13: perigee.admin.v1.ListDeadLettersResponse.topics:type_name -> perigee.admin.v1.DeadLetterTopic
-	35, // 14: perigee.admin.v1.DeadLetter.properties:type_name -> perigee.admin.v1.DeadLetter.PropertiesEntry
-	31, // 15: perigee.admin.v1.ShowDeadLettersResponse.letters:type_name -> perigee.admin.v1.DeadLetter
-	0,  // 16: perigee.admin.v1.AdminService.Version:input_type -> perigee.admin.v1.VersionRequest
-	2,  // 17: perigee.admin.v1.AdminService.PutTopic:input_type -> perigee.admin.v1.PutTopicRequest
-	4,  // 18: perigee.admin.v1.AdminService.ListTopics:input_type -> perigee.admin.v1.ListTopicsRequest
-	6,  // 19: perigee.admin.v1.AdminService.DescribeTopic:input_type -> perigee.admin.v1.DescribeTopicRequest
-	9,  // 20: perigee.admin.v1.AdminService.DeleteTopic:input_type -> perigee.admin.v1.DeleteTopicRequest
-	11, // 21: perigee.admin.v1.AdminService.PutGroup:input_type -> perigee.admin.v1.PutGroupRequest
-	13, // 22: perigee.admin.v1.AdminService.ListGroups:input_type -> perigee.admin.v1.ListGroupsRequest
-	15, // 23: perigee.admin.v1.AdminService.DescribeGroup:input_type -> perigee.admin.v1.DescribeGroupRequest
-	19, // 24: perigee.admin.v1.AdminService.DeleteGroup:input_type -> perigee.admin.v1.DeleteGroupRequest
-	21, // 25: perigee.admin.v1.AdminService.ResetGroup:input_type -> perigee.admin.v1.ResetGroupRequest
-	24, // 26: perigee.admin.v1.AdminService.GroupOffsets:input_type -> perigee.admin.v1.GroupOffsetsRequest
-	40, // 27: perigee.admin.v1.AdminService.FindMessages:input_type -> perigee.admin.v1.FindMessagesRequest
-	41, // 28: perigee.admin.v1.AdminService.TraceMessage:input_type -> perigee.admin.v1.TraceMessageRequest
-	27, // 29: perigee.admin.v1.AdminService.ListDeadLetters:input_type -> perigee.admin.v1.ListDeadLettersRequest
-	30, // 30: perigee.admin.v1.AdminService.ShowDeadLetters:input_type -> perigee.admin.v1.ShowDeadLettersRequest
-	33, // 31: perigee.admin.v1.AdminService.RedriveDeadLetters:input_type -> perigee.admin.v1.RedriveDeadLettersRequest
-	1,  // 32: perigee.admin.v1.AdminService.Version:output_type -> perigee.admin.v1.VersionResponse
-	3,  // 33: perigee.admin.v1.AdminService.PutTopic:output_type -> perigee.admin.v1.PutTopicResponse
-	5,  // 34: perigee.admin.v1.AdminService.ListTopics:output_type -> perigee.admin.v1.ListTopicsResponse
-	8,  // 35: perigee.admin.v1.AdminService.DescribeTopic:output_type -> perigee.admin.v1.DescribeTopicResponse
-	10, // 36: perigee.admin.v1.AdminService.DeleteTopic:output_type -> perigee.admin.v1.DeleteTopicResponse
-	12, // 37: perigee.admin.v1.AdminService.PutGroup:output_type -> perigee.admin.v1.PutGroupResponse
-	14, // 38: perigee.admin.v1.AdminService.ListGroups:output_type -> perigee.admin.v1.ListGroupsResponse
-	18, // 39: perigee.admin.v1.AdminService.DescribeGroup:output_type -> perigee.admin.v1.DescribeGroupResponse
-	20, // 40: perigee.admin.v1.AdminService.DeleteGroup:output_type -> perigee.admin.v1.DeleteGroupResponse
-	23, // 41: perigee.admin.v1.AdminService.ResetGroup:output_type -> perigee.admin.v1.ResetGroupResponse
-	26, // 42: perigee.admin.v1.AdminService.GroupOffsets:output_type -> perigee.admin.v1.GroupOffsetsResponse
-	42, // 43: perigee.admin.v1.AdminService.FindMessages:output_type -> perigee.admin.v1.FindMessagesResponse
-	43, // 44: perigee.admin.v1.AdminService.TraceMessage:output_type -> perigee.admin.v1.TraceMessageResponse
-	29, // 45: perigee.admin.v1.AdminService.ListDeadLetters:output_type -> perigee.admin.v1.ListDeadLettersResponse
-	32, // 46: perigee.admin.v1.AdminService.ShowDeadLetters:output_type -> perigee.admin.v1.ShowDeadLettersResponse
-	34, // 47: perigee.admin.v1.AdminService.RedriveDeadLetters:output_type -> perigee.admin.v1.RedriveDeadLettersResponse
-	32, // [32:48] is the sub-list for method output_type
-	16, // [16:32] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	43, // 5: perigee.admin.v1.GrowTopicResponse.topic:type_name -> perigee.controller.v1.Topic
+	10, // 6: perigee.admin.v1.GrowTopicResponse.left:type_name -> perigee.admin.v1.Undrained
+	13, // 7: perigee.admin.v1.ListLiteTopicsResponse.topics:type_name -> perigee.admin.v1.LiteTopic
+	44, // 8: perigee.admin.v1.PutGroupRequest.group:type_name -> perigee.controller.v1.PutGroupRequest
+	45, // 9: perigee.admin.v1.PutGroupResponse.group:type_name -> perigee.controller.v1.Group
+	45, // 10: perigee.admin.v1.ListGroupsResponse.groups:type_name -> perigee.controller.v1.Group
+	23, // 11: perigee.admin.v1.GroupTopic.queues:type_name -> perigee.admin.v1.GroupQueue
+	45, // 12: perigee.admin.v1.DescribeGroupResponse.group:type_name -> perigee.controller.v1.Group
+	22, // 13: perigee.admin.v1.DescribeGroupResponse.topics:type_name -> perigee.admin.v1.GroupTopic
+	28, // 14: perigee.admin.v1.ResetGroupResponse.queues:type_name -> perigee.admin.v1.ResetQueue
+	31, // 15: perigee.admin.v1.GroupOffsetsResponse.offsets:type_name -> perigee.admin.v1.GroupOffset
+	34, // 16: perigee.admin.v1.ListDeadLettersResponse.topics:type_name -> perigee.admin.v1.DeadLetterTopic
+	41, // 17: perigee.admin.v1.DeadLetter.properties:type_name -> perigee.admin.v1.DeadLetter.PropertiesEntry
+	37, // 18: perigee.admin.v1.ShowDeadLettersResponse.letters:type_name -> perigee.admin.v1.DeadLetter
+	0,  // 19: perigee.admin.v1.AdminService.Version:input_type -> perigee.admin.v1.VersionRequest
+	2,  // 20: perigee.admin.v1.AdminService.PutTopic:input_type -> perigee.admin.v1.PutTopicRequest
+	4,  // 21: perigee.admin.v1.AdminService.ListTopics:input_type -> perigee.admin.v1.ListTopicsRequest
+	6,  // 22: perigee.admin.v1.AdminService.DescribeTopic:input_type -> perigee.admin.v1.DescribeTopicRequest
+	15, // 23: perigee.admin.v1.AdminService.DeleteTopic:input_type -> perigee.admin.v1.DeleteTopicRequest
+	9,  // 24: perigee.admin.v1.AdminService.GrowTopic:input_type -> perigee.admin.v1.GrowTopicRequest
+	12, // 25: perigee.admin.v1.AdminService.ListLiteTopics:input_type -> perigee.admin.v1.ListLiteTopicsRequest
+	17, // 26: perigee.admin.v1.AdminService.PutGroup:input_type -> perigee.admin.v1.PutGroupRequest
+	19, // 27: perigee.admin.v1.AdminService.ListGroups:input_type -> perigee.admin.v1.ListGroupsRequest
+	21, // 28: perigee.admin.v1.AdminService.DescribeGroup:input_type -> perigee.admin.v1.DescribeGroupRequest
+	25, // 29: perigee.admin.v1.AdminService.DeleteGroup:input_type -> perigee.admin.v1.DeleteGroupRequest
+	27, // 30: perigee.admin.v1.AdminService.ResetGroup:input_type -> perigee.admin.v1.ResetGroupRequest
+	30, // 31: perigee.admin.v1.AdminService.GroupOffsets:input_type -> perigee.admin.v1.GroupOffsetsRequest
+	46, // 32: perigee.admin.v1.AdminService.FindMessages:input_type -> perigee.admin.v1.FindMessagesRequest
+	47, // 33: perigee.admin.v1.AdminService.TraceMessage:input_type -> perigee.admin.v1.TraceMessageRequest
+	33, // 34: perigee.admin.v1.AdminService.ListDeadLetters:input_type -> perigee.admin.v1.ListDeadLettersRequest
+	36, // 35: perigee.admin.v1.AdminService.ShowDeadLetters:input_type -> perigee.admin.v1.ShowDeadLettersRequest
+	39, // 36: perigee.admin.v1.AdminService.RedriveDeadLetters:input_type -> perigee.admin.v1.RedriveDeadLettersRequest
+	1,  // 37: perigee.admin.v1.AdminService.Version:output_type -> perigee.admin.v1.VersionResponse
+	3,  // 38: perigee.admin.v1.AdminService.PutTopic:output_type -> perigee.admin.v1.PutTopicResponse
+	5,  // 39: perigee.admin.v1.AdminService.ListTopics:output_type -> perigee.admin.v1.ListTopicsResponse
+	8,  // 40: perigee.admin.v1.AdminService.DescribeTopic:output_type -> perigee.admin.v1.DescribeTopicResponse
+	16, // 41: perigee.admin.v1.AdminService.DeleteTopic:output_type -> perigee.admin.v1.DeleteTopicResponse
+	11, // 42: perigee.admin.v1.AdminService.GrowTopic:output_type -> perigee.admin.v1.GrowTopicResponse
+	14, // 43: perigee.admin.v1.AdminService.ListLiteTopics:output_type -> perigee.admin.v1.ListLiteTopicsResponse
+	18, // 44: perigee.admin.v1.AdminService.PutGroup:output_type -> perigee.admin.v1.PutGroupResponse
+	20, // 45: perigee.admin.v1.AdminService.ListGroups:output_type -> perigee.admin.v1.ListGroupsResponse
+	24, // 46: perigee.admin.v1.AdminService.DescribeGroup:output_type -> perigee.admin.v1.DescribeGroupResponse
+	26, // 47: perigee.admin.v1.AdminService.DeleteGroup:output_type -> perigee.admin.v1.DeleteGroupResponse
+	29, // 48: perigee.admin.v1.AdminService.ResetGroup:output_type -> perigee.admin.v1.ResetGroupResponse
+	32, // 49: perigee.admin.v1.AdminService.GroupOffsets:output_type -> perigee.admin.v1.GroupOffsetsResponse
+	48, // 50: perigee.admin.v1.AdminService.FindMessages:output_type -> perigee.admin.v1.FindMessagesResponse
+	49, // 51: perigee.admin.v1.AdminService.TraceMessage:output_type -> perigee.admin.v1.TraceMessageResponse
+	35, // 52: perigee.admin.v1.AdminService.ListDeadLetters:output_type -> perigee.admin.v1.ListDeadLettersResponse
+	38, // 53: perigee.admin.v1.AdminService.ShowDeadLetters:output_type -> perigee.admin.v1.ShowDeadLettersResponse
+	40, // 54: perigee.admin.v1.AdminService.RedriveDeadLetters:output_type -> perigee.admin.v1.RedriveDeadLettersResponse
+	37, // [37:55] is the sub-list for method output_type
+	19, // [19:37] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_perigee_admin_v1_admin_proto_init() }
@@ -2687,23 +3201,23 @@ func file_perigee_admin_v1_admin_proto_init() {
 	}
 	file_perigee_admin_v1_message_proto_init()
 	file_perigee_admin_v1_admin_proto_msgTypes[7].OneofWrappers = []any{}
-	file_perigee_admin_v1_admin_proto_msgTypes[16].OneofWrappers = []any{}
-	file_perigee_admin_v1_admin_proto_msgTypes[21].OneofWrappers = []any{
+	file_perigee_admin_v1_admin_proto_msgTypes[22].OneofWrappers = []any{}
+	file_perigee_admin_v1_admin_proto_msgTypes[27].OneofWrappers = []any{
 		(*ResetGroupRequest_Begin)(nil),
 		(*ResetGroupRequest_End)(nil),
 		(*ResetGroupRequest_TimeMs)(nil),
 		(*ResetGroupRequest_Skip)(nil),
 	}
-	file_perigee_admin_v1_admin_proto_msgTypes[25].OneofWrappers = []any{}
-	file_perigee_admin_v1_admin_proto_msgTypes[28].OneofWrappers = []any{}
 	file_perigee_admin_v1_admin_proto_msgTypes[31].OneofWrappers = []any{}
+	file_perigee_admin_v1_admin_proto_msgTypes[34].OneofWrappers = []any{}
+	file_perigee_admin_v1_admin_proto_msgTypes[37].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_perigee_admin_v1_admin_proto_rawDesc), len(file_perigee_admin_v1_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   36,
+			NumMessages:   42,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -26,6 +26,8 @@ const (
 	AdminService_ListTopics_FullMethodName         = "/perigee.admin.v1.AdminService/ListTopics"
 	AdminService_DescribeTopic_FullMethodName      = "/perigee.admin.v1.AdminService/DescribeTopic"
 	AdminService_DeleteTopic_FullMethodName        = "/perigee.admin.v1.AdminService/DeleteTopic"
+	AdminService_GrowTopic_FullMethodName          = "/perigee.admin.v1.AdminService/GrowTopic"
+	AdminService_ListLiteTopics_FullMethodName     = "/perigee.admin.v1.AdminService/ListLiteTopics"
 	AdminService_PutGroup_FullMethodName           = "/perigee.admin.v1.AdminService/PutGroup"
 	AdminService_ListGroups_FullMethodName         = "/perigee.admin.v1.AdminService/ListGroups"
 	AdminService_DescribeGroup_FullMethodName      = "/perigee.admin.v1.AdminService/DescribeGroup"
@@ -57,6 +59,11 @@ type AdminServiceClient interface {
 	DescribeTopic(ctx context.Context, in *DescribeTopicRequest, opts ...grpc.CallOption) (*DescribeTopicResponse, error)
 	// DeleteTopic deletes a topic with all its messages.
 	DeleteTopic(ctx context.Context, in *DeleteTopicRequest, opts ...grpc.CallOption) (*DeleteTopicResponse, error)
+	// GrowTopic takes the next step of giving a topic with message groups more queues: messages of such
+	// groups are refused until everybody has done what there is of them.
+	GrowTopic(ctx context.Context, in *GrowTopicRequest, opts ...grpc.CallOption) (*GrowTopicResponse, error)
+	// ListLiteTopics lists the lite topics of a parent topic by name.
+	ListLiteTopics(ctx context.Context, in *ListLiteTopicsRequest, opts ...grpc.CallOption) (*ListLiteTopicsResponse, error)
 	// PutGroup creates or changes a consumer group.
 	PutGroup(ctx context.Context, in *PutGroupRequest, opts ...grpc.CallOption) (*PutGroupResponse, error)
 	// ListGroups lists groups by name.
@@ -133,6 +140,26 @@ func (c *adminServiceClient) DeleteTopic(ctx context.Context, in *DeleteTopicReq
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(DeleteTopicResponse)
 	err := c.cc.Invoke(ctx, AdminService_DeleteTopic_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) GrowTopic(ctx context.Context, in *GrowTopicRequest, opts ...grpc.CallOption) (*GrowTopicResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GrowTopicResponse)
+	err := c.cc.Invoke(ctx, AdminService_GrowTopic_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) ListLiteTopics(ctx context.Context, in *ListLiteTopicsRequest, opts ...grpc.CallOption) (*ListLiteTopicsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListLiteTopicsResponse)
+	err := c.cc.Invoke(ctx, AdminService_ListLiteTopics_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -267,6 +294,11 @@ type AdminServiceServer interface {
 	DescribeTopic(context.Context, *DescribeTopicRequest) (*DescribeTopicResponse, error)
 	// DeleteTopic deletes a topic with all its messages.
 	DeleteTopic(context.Context, *DeleteTopicRequest) (*DeleteTopicResponse, error)
+	// GrowTopic takes the next step of giving a topic with message groups more queues: messages of such
+	// groups are refused until everybody has done what there is of them.
+	GrowTopic(context.Context, *GrowTopicRequest) (*GrowTopicResponse, error)
+	// ListLiteTopics lists the lite topics of a parent topic by name.
+	ListLiteTopics(context.Context, *ListLiteTopicsRequest) (*ListLiteTopicsResponse, error)
 	// PutGroup creates or changes a consumer group.
 	PutGroup(context.Context, *PutGroupRequest) (*PutGroupResponse, error)
 	// ListGroups lists groups by name.
@@ -313,6 +345,12 @@ func (UnimplementedAdminServiceServer) DescribeTopic(context.Context, *DescribeT
 }
 func (UnimplementedAdminServiceServer) DeleteTopic(context.Context, *DeleteTopicRequest) (*DeleteTopicResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteTopic not implemented")
+}
+func (UnimplementedAdminServiceServer) GrowTopic(context.Context, *GrowTopicRequest) (*GrowTopicResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GrowTopic not implemented")
+}
+func (UnimplementedAdminServiceServer) ListLiteTopics(context.Context, *ListLiteTopicsRequest) (*ListLiteTopicsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListLiteTopics not implemented")
 }
 func (UnimplementedAdminServiceServer) PutGroup(context.Context, *PutGroupRequest) (*PutGroupResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method PutGroup not implemented")
@@ -454,6 +492,42 @@ func _AdminService_DeleteTopic_Handler(srv interface{}, ctx context.Context, dec
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(AdminServiceServer).DeleteTopic(ctx, req.(*DeleteTopicRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_GrowTopic_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GrowTopicRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).GrowTopic(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_GrowTopic_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).GrowTopic(ctx, req.(*GrowTopicRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_ListLiteTopics_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListLiteTopicsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).ListLiteTopics(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_ListLiteTopics_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).ListLiteTopics(ctx, req.(*ListLiteTopicsRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -682,6 +756,14 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DeleteTopic",
 			Handler:    _AdminService_DeleteTopic_Handler,
+		},
+		{
+			MethodName: "GrowTopic",
+			Handler:    _AdminService_GrowTopic_Handler,
+		},
+		{
+			MethodName: "ListLiteTopics",
+			Handler:    _AdminService_ListLiteTopics_Handler,
 		},
 		{
 			MethodName: "PutGroup",

@@ -264,6 +264,59 @@ func (PutMode) EnumDescriptor() ([]byte, []int) {
 	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{3}
 }
 
+// GrowStep is a step of the growth of a topic with message groups.
+type GrowStep int32
+
+const (
+	// Begin, or make it last longer. A topic that has the queues already is an answer.
+	GrowStep_GROW_STEP_UNSPECIFIED GrowStep = 0
+	// Nothing of any message group is left: the topic gets its queues.
+	GrowStep_GROW_STEP_FINISH GrowStep = 1
+	// Give it up. That there is none is an answer.
+	GrowStep_GROW_STEP_ABORT GrowStep = 2
+)
+
+// Enum value maps for GrowStep.
+var (
+	GrowStep_name = map[int32]string{
+		0: "GROW_STEP_UNSPECIFIED",
+		1: "GROW_STEP_FINISH",
+		2: "GROW_STEP_ABORT",
+	}
+	GrowStep_value = map[string]int32{
+		"GROW_STEP_UNSPECIFIED": 0,
+		"GROW_STEP_FINISH":      1,
+		"GROW_STEP_ABORT":       2,
+	}
+)
+
+func (x GrowStep) Enum() *GrowStep {
+	p := new(GrowStep)
+	*p = x
+	return p
+}
+
+func (x GrowStep) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (GrowStep) Descriptor() protoreflect.EnumDescriptor {
+	return file_perigee_controller_v1_controller_proto_enumTypes[4].Descriptor()
+}
+
+func (GrowStep) Type() protoreflect.EnumType {
+	return &file_perigee_controller_v1_controller_proto_enumTypes[4]
+}
+
+func (x GrowStep) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use GrowStep.Descriptor instead.
+func (GrowStep) EnumDescriptor() ([]byte, []int) {
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{4}
+}
+
 // ErrorDetail carries the kind of a refusal (internal/mqerr) beside the gRPC status.
 type ErrorDetail struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -543,7 +596,12 @@ type Topic struct {
 	// Time of its creation, ms since 1970.
 	CreatedMs int64 `protobuf:"varint,8,opt,name=created_ms,json=createdMs,proto3" json:"created_ms,omitempty"`
 	// What it states instead of settings; not set if nothing.
-	Limits        *TopicLimits `protobuf:"bytes,9,opt,name=limits,proto3" json:"limits,omitempty"`
+	Limits *TopicLimits `protobuf:"bytes,9,opt,name=limits,proto3" json:"limits,omitempty"`
+	// Raft index at which message groups last got another home, 0: never. A broker stores a message with a
+	// message group only from a proxy that knows the same.
+	LayoutVersion uint64 `protobuf:"varint,10,opt,name=layout_version,json=layoutVersion,proto3" json:"layout_version,omitempty"`
+	// Set while the topic grows.
+	Growing       *Growing `protobuf:"bytes,11,opt,name=growing,proto3" json:"growing,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -641,6 +699,85 @@ func (x *Topic) GetLimits() *TopicLimits {
 	return nil
 }
 
+func (x *Topic) GetLayoutVersion() uint64 {
+	if x != nil {
+		return x.LayoutVersion
+	}
+	return 0
+}
+
+func (x *Topic) GetGrowing() *Growing {
+	if x != nil {
+		return x.Growing
+	}
+	return nil
+}
+
+// Growing says that a topic is about to get more queues: its brokers refuse messages with a message group
+// until nothing of any group is left.
+type Growing struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Queues in all when it is over.
+	Queues int32 `protobuf:"varint,1,opt,name=queues,proto3" json:"queues,omitempty"`
+	// Raft index at which it began; names this growth.
+	BeganVersion uint64 `protobuf:"varint,2,opt,name=began_version,json=beganVersion,proto3" json:"began_version,omitempty"`
+	// When it is given up, ms since 1970.
+	UntilMs       int64 `protobuf:"varint,3,opt,name=until_ms,json=untilMs,proto3" json:"until_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Growing) Reset() {
+	*x = Growing{}
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Growing) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Growing) ProtoMessage() {}
+
+func (x *Growing) ProtoReflect() protoreflect.Message {
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Growing.ProtoReflect.Descriptor instead.
+func (*Growing) Descriptor() ([]byte, []int) {
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Growing) GetQueues() int32 {
+	if x != nil {
+		return x.Queues
+	}
+	return 0
+}
+
+func (x *Growing) GetBeganVersion() uint64 {
+	if x != nil {
+		return x.BeganVersion
+	}
+	return 0
+}
+
+func (x *Growing) GetUntilMs() int64 {
+	if x != nil {
+		return x.UntilMs
+	}
+	return 0
+}
+
 // Group is the definition of a consumer group.
 type Group struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -675,7 +812,7 @@ type Group struct {
 
 func (x *Group) Reset() {
 	*x = Group{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[5]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -687,7 +824,7 @@ func (x *Group) String() string {
 func (*Group) ProtoMessage() {}
 
 func (x *Group) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[5]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -700,7 +837,7 @@ func (x *Group) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Group.ProtoReflect.Descriptor instead.
 func (*Group) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{5}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Group) GetId() uint32 {
@@ -803,7 +940,7 @@ type Exponential struct {
 
 func (x *Exponential) Reset() {
 	*x = Exponential{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[6]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -815,7 +952,7 @@ func (x *Exponential) String() string {
 func (*Exponential) ProtoMessage() {}
 
 func (x *Exponential) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[6]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -828,7 +965,7 @@ func (x *Exponential) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exponential.ProtoReflect.Descriptor instead.
 func (*Exponential) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{6}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Exponential) GetInitialMs() int64 {
@@ -869,7 +1006,7 @@ type Replica struct {
 
 func (x *Replica) Reset() {
 	*x = Replica{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[7]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -881,7 +1018,7 @@ func (x *Replica) String() string {
 func (*Replica) ProtoMessage() {}
 
 func (x *Replica) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[7]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -894,7 +1031,7 @@ func (x *Replica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replica.ProtoReflect.Descriptor instead.
 func (*Replica) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{7}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Replica) GetId() uint32 {
@@ -954,7 +1091,7 @@ type Shard struct {
 
 func (x *Shard) Reset() {
 	*x = Shard{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[8]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -966,7 +1103,7 @@ func (x *Shard) String() string {
 func (*Shard) ProtoMessage() {}
 
 func (x *Shard) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[8]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -979,7 +1116,7 @@ func (x *Shard) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Shard.ProtoReflect.Descriptor instead.
 func (*Shard) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{8}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Shard) GetId() uint32 {
@@ -1058,7 +1195,7 @@ type HandleKey struct {
 
 func (x *HandleKey) Reset() {
 	*x = HandleKey{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[9]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1070,7 +1207,7 @@ func (x *HandleKey) String() string {
 func (*HandleKey) ProtoMessage() {}
 
 func (x *HandleKey) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[9]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1083,7 +1220,7 @@ func (x *HandleKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HandleKey.ProtoReflect.Descriptor instead.
 func (*HandleKey) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{9}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *HandleKey) GetId() uint32 {
@@ -1127,7 +1264,7 @@ type RegisterRequest struct {
 
 func (x *RegisterRequest) Reset() {
 	*x = RegisterRequest{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[10]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1139,7 +1276,7 @@ func (x *RegisterRequest) String() string {
 func (*RegisterRequest) ProtoMessage() {}
 
 func (x *RegisterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[10]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1152,7 +1289,7 @@ func (x *RegisterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterRequest.ProtoReflect.Descriptor instead.
 func (*RegisterRequest) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{10}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *RegisterRequest) GetHello() *Hello {
@@ -1235,7 +1372,7 @@ type RegisterResponse struct {
 
 func (x *RegisterResponse) Reset() {
 	*x = RegisterResponse{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[11]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1247,7 +1384,7 @@ func (x *RegisterResponse) String() string {
 func (*RegisterResponse) ProtoMessage() {}
 
 func (x *RegisterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[11]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1260,7 +1397,7 @@ func (x *RegisterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterResponse.ProtoReflect.Descriptor instead.
 func (*RegisterResponse) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{11}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *RegisterResponse) GetHello() *Hello {
@@ -1315,7 +1452,7 @@ type BrokerHeartbeat struct {
 
 func (x *BrokerHeartbeat) Reset() {
 	*x = BrokerHeartbeat{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[12]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1327,7 +1464,7 @@ func (x *BrokerHeartbeat) String() string {
 func (*BrokerHeartbeat) ProtoMessage() {}
 
 func (x *BrokerHeartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[12]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1340,7 +1477,7 @@ func (x *BrokerHeartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BrokerHeartbeat.ProtoReflect.Descriptor instead.
 func (*BrokerHeartbeat) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{12}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *BrokerHeartbeat) GetShard() uint32 {
@@ -1415,7 +1552,7 @@ type Definitions struct {
 
 func (x *Definitions) Reset() {
 	*x = Definitions{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[13]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1427,7 +1564,7 @@ func (x *Definitions) String() string {
 func (*Definitions) ProtoMessage() {}
 
 func (x *Definitions) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[13]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1440,7 +1577,7 @@ func (x *Definitions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Definitions.ProtoReflect.Descriptor instead.
 func (*Definitions) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{13}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Definitions) GetVersion() uint64 {
@@ -1501,7 +1638,7 @@ type BrokerUpdate struct {
 
 func (x *BrokerUpdate) Reset() {
 	*x = BrokerUpdate{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[14]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1513,7 +1650,7 @@ func (x *BrokerUpdate) String() string {
 func (*BrokerUpdate) ProtoMessage() {}
 
 func (x *BrokerUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[14]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1526,7 +1663,7 @@ func (x *BrokerUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BrokerUpdate.ProtoReflect.Descriptor instead.
 func (*BrokerUpdate) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{14}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *BrokerUpdate) GetDefinitions() *Definitions {
@@ -1565,7 +1702,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[15]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1577,7 +1714,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[15]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1590,7 +1727,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{15}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *WatchRequest) GetHello() *Hello {
@@ -1633,7 +1770,7 @@ type WatchUpdate struct {
 
 func (x *WatchUpdate) Reset() {
 	*x = WatchUpdate{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[16]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1645,7 +1782,7 @@ func (x *WatchUpdate) String() string {
 func (*WatchUpdate) ProtoMessage() {}
 
 func (x *WatchUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[16]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1658,7 +1795,7 @@ func (x *WatchUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchUpdate.ProtoReflect.Descriptor instead.
 func (*WatchUpdate) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{16}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *WatchUpdate) GetHello() *Hello {
@@ -1690,8 +1827,8 @@ func (x *WatchUpdate) GetHandleKeys() []*HandleKey {
 }
 
 // PutTopicRequest creates or changes a topic. Zero fields keep what is there, or mean the default.
-// A topic of type FIFO, MIXED or LITE keeps its type and its queues for ever, since a message group
-// lives in one queue; others may get more queues, never fewer.
+// A topic of type FIFO, MIXED or LITE keeps its type for ever, and its queues, since a message group or a
+// lite topic lives in one queue (see GrowTopic); others may get more queues, never fewer.
 type PutTopicRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name.
@@ -1716,7 +1853,7 @@ type PutTopicRequest struct {
 
 func (x *PutTopicRequest) Reset() {
 	*x = PutTopicRequest{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[17]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1728,7 +1865,7 @@ func (x *PutTopicRequest) String() string {
 func (*PutTopicRequest) ProtoMessage() {}
 
 func (x *PutTopicRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[17]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1741,7 +1878,7 @@ func (x *PutTopicRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutTopicRequest.ProtoReflect.Descriptor instead.
 func (*PutTopicRequest) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{17}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *PutTopicRequest) GetName() string {
@@ -1808,7 +1945,7 @@ type PutTopicResponse struct {
 
 func (x *PutTopicResponse) Reset() {
 	*x = PutTopicResponse{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[18]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1820,7 +1957,7 @@ func (x *PutTopicResponse) String() string {
 func (*PutTopicResponse) ProtoMessage() {}
 
 func (x *PutTopicResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[18]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1833,7 +1970,7 @@ func (x *PutTopicResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutTopicResponse.ProtoReflect.Descriptor instead.
 func (*PutTopicResponse) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{18}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *PutTopicResponse) GetTopic() *Topic {
@@ -1870,7 +2007,7 @@ type EnsureTopicRequest struct {
 
 func (x *EnsureTopicRequest) Reset() {
 	*x = EnsureTopicRequest{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[19]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1882,7 +2019,7 @@ func (x *EnsureTopicRequest) String() string {
 func (*EnsureTopicRequest) ProtoMessage() {}
 
 func (x *EnsureTopicRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[19]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1895,7 +2032,7 @@ func (x *EnsureTopicRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnsureTopicRequest.ProtoReflect.Descriptor instead.
 func (*EnsureTopicRequest) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{19}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *EnsureTopicRequest) GetName() string {
@@ -1923,7 +2060,7 @@ type EnsureTopicResponse struct {
 
 func (x *EnsureTopicResponse) Reset() {
 	*x = EnsureTopicResponse{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[20]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1935,7 +2072,7 @@ func (x *EnsureTopicResponse) String() string {
 func (*EnsureTopicResponse) ProtoMessage() {}
 
 func (x *EnsureTopicResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[20]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1948,7 +2085,7 @@ func (x *EnsureTopicResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnsureTopicResponse.ProtoReflect.Descriptor instead.
 func (*EnsureTopicResponse) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{20}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *EnsureTopicResponse) GetTopic() *Topic {
@@ -1987,7 +2124,7 @@ type PutGroupRequest struct {
 
 func (x *PutGroupRequest) Reset() {
 	*x = PutGroupRequest{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[21]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1999,7 +2136,7 @@ func (x *PutGroupRequest) String() string {
 func (*PutGroupRequest) ProtoMessage() {}
 
 func (x *PutGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[21]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2012,7 +2149,7 @@ func (x *PutGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutGroupRequest.ProtoReflect.Descriptor instead.
 func (*PutGroupRequest) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{21}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *PutGroupRequest) GetName() string {
@@ -2100,7 +2237,7 @@ type PutGroupResponse struct {
 
 func (x *PutGroupResponse) Reset() {
 	*x = PutGroupResponse{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[22]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2112,7 +2249,7 @@ func (x *PutGroupResponse) String() string {
 func (*PutGroupResponse) ProtoMessage() {}
 
 func (x *PutGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[22]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2125,7 +2262,7 @@ func (x *PutGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutGroupResponse.ProtoReflect.Descriptor instead.
 func (*PutGroupResponse) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{22}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *PutGroupResponse) GetGroup() *Group {
@@ -2149,6 +2286,161 @@ func (x *PutGroupResponse) GetChanged() bool {
 	return false
 }
 
+// GrowTopicRequest takes one step.
+type GrowTopicRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// The step.
+	Step GrowStep `protobuf:"varint,2,opt,name=step,proto3,enum=perigee.controller.v1.GrowStep" json:"step,omitempty"`
+	// To begin: queues in all, over all shards, at most 4096.
+	Queues int32 `protobuf:"varint,3,opt,name=queues,proto3" json:"queues,omitempty"`
+	// To begin: how long it may last from now on, ms, at most a day. Then the controller gives it up.
+	ForMs int64 `protobuf:"varint,4,opt,name=for_ms,json=forMs,proto3" json:"for_ms,omitempty"`
+	// To finish: began_version of the growth. To give up: the same, or 0 for whichever there is.
+	BeganVersion uint64 `protobuf:"varint,5,opt,name=began_version,json=beganVersion,proto3" json:"began_version,omitempty"`
+	// To give up: 0, or the latest until_ms of a growth to give up.
+	UntilMs int64 `protobuf:"varint,6,opt,name=until_ms,json=untilMs,proto3" json:"until_ms,omitempty"`
+	// Who asks, for the audit log.
+	Principal     string `protobuf:"bytes,7,opt,name=principal,proto3" json:"principal,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GrowTopicRequest) Reset() {
+	*x = GrowTopicRequest{}
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GrowTopicRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GrowTopicRequest) ProtoMessage() {}
+
+func (x *GrowTopicRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GrowTopicRequest.ProtoReflect.Descriptor instead.
+func (*GrowTopicRequest) Descriptor() ([]byte, []int) {
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *GrowTopicRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *GrowTopicRequest) GetStep() GrowStep {
+	if x != nil {
+		return x.Step
+	}
+	return GrowStep_GROW_STEP_UNSPECIFIED
+}
+
+func (x *GrowTopicRequest) GetQueues() int32 {
+	if x != nil {
+		return x.Queues
+	}
+	return 0
+}
+
+func (x *GrowTopicRequest) GetForMs() int64 {
+	if x != nil {
+		return x.ForMs
+	}
+	return 0
+}
+
+func (x *GrowTopicRequest) GetBeganVersion() uint64 {
+	if x != nil {
+		return x.BeganVersion
+	}
+	return 0
+}
+
+func (x *GrowTopicRequest) GetUntilMs() int64 {
+	if x != nil {
+		return x.UntilMs
+	}
+	return 0
+}
+
+func (x *GrowTopicRequest) GetPrincipal() string {
+	if x != nil {
+		return x.Principal
+	}
+	return ""
+}
+
+// GrowTopicResponse tells the topic as it is now.
+type GrowTopicResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The topic.
+	Topic *Topic `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	// It was changed.
+	Changed       bool `protobuf:"varint,2,opt,name=changed,proto3" json:"changed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GrowTopicResponse) Reset() {
+	*x = GrowTopicResponse{}
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GrowTopicResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GrowTopicResponse) ProtoMessage() {}
+
+func (x *GrowTopicResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GrowTopicResponse.ProtoReflect.Descriptor instead.
+func (*GrowTopicResponse) Descriptor() ([]byte, []int) {
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *GrowTopicResponse) GetTopic() *Topic {
+	if x != nil {
+		return x.Topic
+	}
+	return nil
+}
+
+func (x *GrowTopicResponse) GetChanged() bool {
+	if x != nil {
+		return x.Changed
+	}
+	return false
+}
+
 // DeleteTopicRequest names a topic to delete.
 type DeleteTopicRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2162,7 +2454,7 @@ type DeleteTopicRequest struct {
 
 func (x *DeleteTopicRequest) Reset() {
 	*x = DeleteTopicRequest{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[23]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2174,7 +2466,7 @@ func (x *DeleteTopicRequest) String() string {
 func (*DeleteTopicRequest) ProtoMessage() {}
 
 func (x *DeleteTopicRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[23]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2187,7 +2479,7 @@ func (x *DeleteTopicRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTopicRequest.ProtoReflect.Descriptor instead.
 func (*DeleteTopicRequest) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{23}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *DeleteTopicRequest) GetName() string {
@@ -2213,7 +2505,7 @@ type DeleteTopicResponse struct {
 
 func (x *DeleteTopicResponse) Reset() {
 	*x = DeleteTopicResponse{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[24]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2225,7 +2517,7 @@ func (x *DeleteTopicResponse) String() string {
 func (*DeleteTopicResponse) ProtoMessage() {}
 
 func (x *DeleteTopicResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[24]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2238,7 +2530,7 @@ func (x *DeleteTopicResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTopicResponse.ProtoReflect.Descriptor instead.
 func (*DeleteTopicResponse) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{24}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{27}
 }
 
 // DeleteGroupRequest names a group to delete.
@@ -2254,7 +2546,7 @@ type DeleteGroupRequest struct {
 
 func (x *DeleteGroupRequest) Reset() {
 	*x = DeleteGroupRequest{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[25]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2266,7 +2558,7 @@ func (x *DeleteGroupRequest) String() string {
 func (*DeleteGroupRequest) ProtoMessage() {}
 
 func (x *DeleteGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[25]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2279,7 +2571,7 @@ func (x *DeleteGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteGroupRequest.ProtoReflect.Descriptor instead.
 func (*DeleteGroupRequest) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{25}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *DeleteGroupRequest) GetName() string {
@@ -2305,7 +2597,7 @@ type DeleteGroupResponse struct {
 
 func (x *DeleteGroupResponse) Reset() {
 	*x = DeleteGroupResponse{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[26]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2317,7 +2609,7 @@ func (x *DeleteGroupResponse) String() string {
 func (*DeleteGroupResponse) ProtoMessage() {}
 
 func (x *DeleteGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[26]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2330,7 +2622,7 @@ func (x *DeleteGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteGroupResponse.ProtoReflect.Descriptor instead.
 func (*DeleteGroupResponse) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{26}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{29}
 }
 
 // StatusRequest asks for the state of the cluster.
@@ -2342,7 +2634,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[27]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2354,7 +2646,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[27]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2367,7 +2659,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{27}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{30}
 }
 
 // StatusResponse is the state of the cluster as this node knows it.
@@ -2393,7 +2685,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[28]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2405,7 +2697,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[28]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2418,7 +2710,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{28}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *StatusResponse) GetClusterId() string {
@@ -2499,7 +2791,7 @@ const file_perigee_controller_v1_controller_proto_rawDesc = "" +
 	"\x12_check_interval_msB\x0e\n" +
 	"\f_check_limitB\x16\n" +
 	"\x14_duplicate_window_msB\x11\n" +
-	"\x0f_lite_expiry_ms\"\xfb\x02\n" +
+	"\x0f_lite_expiry_ms\"\xdc\x03\n" +
 	"\x05Topic\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x124\n" +
@@ -2512,7 +2804,14 @@ const file_perigee_controller_v1_controller_proto_rawDesc = "" +
 	"\x0fcreated_version\x18\a \x01(\x04R\x0ecreatedVersion\x12\x1d\n" +
 	"\n" +
 	"created_ms\x18\b \x01(\x03R\tcreatedMs\x12:\n" +
-	"\x06limits\x18\t \x01(\v2\".perigee.controller.v1.TopicLimitsR\x06limits\"\x9d\x03\n" +
+	"\x06limits\x18\t \x01(\v2\".perigee.controller.v1.TopicLimitsR\x06limits\x12%\n" +
+	"\x0elayout_version\x18\n" +
+	" \x01(\x04R\rlayoutVersion\x128\n" +
+	"\agrowing\x18\v \x01(\v2\x1e.perigee.controller.v1.GrowingR\agrowing\"a\n" +
+	"\aGrowing\x12\x16\n" +
+	"\x06queues\x18\x01 \x01(\x05R\x06queues\x12#\n" +
+	"\rbegan_version\x18\x02 \x01(\x04R\fbeganVersion\x12\x19\n" +
+	"\buntil_ms\x18\x03 \x01(\x03R\auntilMs\"\x9d\x03\n" +
 	"\x05Group\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
@@ -2639,7 +2938,18 @@ const file_perigee_controller_v1_controller_proto_rawDesc = "" +
 	"\x10PutGroupResponse\x122\n" +
 	"\x05group\x18\x01 \x01(\v2\x1c.perigee.controller.v1.GroupR\x05group\x12\x18\n" +
 	"\acreated\x18\x02 \x01(\bR\acreated\x12\x18\n" +
-	"\achanged\x18\x03 \x01(\bR\achanged\"F\n" +
+	"\achanged\x18\x03 \x01(\bR\achanged\"\xe8\x01\n" +
+	"\x10GrowTopicRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x123\n" +
+	"\x04step\x18\x02 \x01(\x0e2\x1f.perigee.controller.v1.GrowStepR\x04step\x12\x16\n" +
+	"\x06queues\x18\x03 \x01(\x05R\x06queues\x12\x15\n" +
+	"\x06for_ms\x18\x04 \x01(\x03R\x05forMs\x12#\n" +
+	"\rbegan_version\x18\x05 \x01(\x04R\fbeganVersion\x12\x19\n" +
+	"\buntil_ms\x18\x06 \x01(\x03R\auntilMs\x12\x1c\n" +
+	"\tprincipal\x18\a \x01(\tR\tprincipal\"a\n" +
+	"\x11GrowTopicResponse\x122\n" +
+	"\x05topic\x18\x01 \x01(\v2\x1c.perigee.controller.v1.TopicR\x05topic\x12\x18\n" +
+	"\achanged\x18\x02 \x01(\bR\achanged\"F\n" +
 	"\x12DeleteTopicRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
 	"\tprincipal\x18\x02 \x01(\tR\tprincipal\"\x15\n" +
@@ -2681,7 +2991,11 @@ const file_perigee_controller_v1_controller_proto_rawDesc = "" +
 	"\x14PUT_MODE_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fPUT_MODE_UPSERT\x10\x01\x12\x13\n" +
 	"\x0fPUT_MODE_UPDATE\x10\x02\x12\x13\n" +
-	"\x0fPUT_MODE_ENSURE\x10\x032\xe9\x06\n" +
+	"\x0fPUT_MODE_ENSURE\x10\x03*P\n" +
+	"\bGrowStep\x12\x19\n" +
+	"\x15GROW_STEP_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10GROW_STEP_FINISH\x10\x01\x12\x13\n" +
+	"\x0fGROW_STEP_ABORT\x10\x022\xc9\a\n" +
 	"\x11ControllerService\x12[\n" +
 	"\bRegister\x12&.perigee.controller.v1.RegisterRequest\x1a'.perigee.controller.v1.RegisterResponse\x12`\n" +
 	"\rBrokerSession\x12&.perigee.controller.v1.BrokerHeartbeat\x1a#.perigee.controller.v1.BrokerUpdate(\x010\x01\x12R\n" +
@@ -2690,7 +3004,8 @@ const file_perigee_controller_v1_controller_proto_rawDesc = "" +
 	"\vEnsureTopic\x12).perigee.controller.v1.EnsureTopicRequest\x1a*.perigee.controller.v1.EnsureTopicResponse\x12[\n" +
 	"\bPutGroup\x12&.perigee.controller.v1.PutGroupRequest\x1a'.perigee.controller.v1.PutGroupResponse\x12d\n" +
 	"\vDeleteTopic\x12).perigee.controller.v1.DeleteTopicRequest\x1a*.perigee.controller.v1.DeleteTopicResponse\x12d\n" +
-	"\vDeleteGroup\x12).perigee.controller.v1.DeleteGroupRequest\x1a*.perigee.controller.v1.DeleteGroupResponse\x12U\n" +
+	"\vDeleteGroup\x12).perigee.controller.v1.DeleteGroupRequest\x1a*.perigee.controller.v1.DeleteGroupResponse\x12^\n" +
+	"\tGrowTopic\x12'.perigee.controller.v1.GrowTopicRequest\x1a(.perigee.controller.v1.GrowTopicResponse\x12U\n" +
 	"\x06Status\x12$.perigee.controller.v1.StatusRequest\x1a%.perigee.controller.v1.StatusResponseBFZDgithub.com/perigee-mq/perigee/api/perigee/controller/v1;controllerv1b\x06proto3"
 
 var (
@@ -2705,98 +3020,107 @@ func file_perigee_controller_v1_controller_proto_rawDescGZIP() []byte {
 	return file_perigee_controller_v1_controller_proto_rawDescData
 }
 
-var file_perigee_controller_v1_controller_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_perigee_controller_v1_controller_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_perigee_controller_v1_controller_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_perigee_controller_v1_controller_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_perigee_controller_v1_controller_proto_goTypes = []any{
 	(TopicType)(0),              // 0: perigee.controller.v1.TopicType
 	(FlushPolicy)(0),            // 1: perigee.controller.v1.FlushPolicy
 	(StartFrom)(0),              // 2: perigee.controller.v1.StartFrom
 	(PutMode)(0),                // 3: perigee.controller.v1.PutMode
-	(*ErrorDetail)(nil),         // 4: perigee.controller.v1.ErrorDetail
-	(*Hello)(nil),               // 5: perigee.controller.v1.Hello
-	(*Placement)(nil),           // 6: perigee.controller.v1.Placement
-	(*TopicLimits)(nil),         // 7: perigee.controller.v1.TopicLimits
-	(*Topic)(nil),               // 8: perigee.controller.v1.Topic
-	(*Group)(nil),               // 9: perigee.controller.v1.Group
-	(*Exponential)(nil),         // 10: perigee.controller.v1.Exponential
-	(*Replica)(nil),             // 11: perigee.controller.v1.Replica
-	(*Shard)(nil),               // 12: perigee.controller.v1.Shard
-	(*HandleKey)(nil),           // 13: perigee.controller.v1.HandleKey
-	(*RegisterRequest)(nil),     // 14: perigee.controller.v1.RegisterRequest
-	(*RegisterResponse)(nil),    // 15: perigee.controller.v1.RegisterResponse
-	(*BrokerHeartbeat)(nil),     // 16: perigee.controller.v1.BrokerHeartbeat
-	(*Definitions)(nil),         // 17: perigee.controller.v1.Definitions
-	(*BrokerUpdate)(nil),        // 18: perigee.controller.v1.BrokerUpdate
-	(*WatchRequest)(nil),        // 19: perigee.controller.v1.WatchRequest
-	(*WatchUpdate)(nil),         // 20: perigee.controller.v1.WatchUpdate
-	(*PutTopicRequest)(nil),     // 21: perigee.controller.v1.PutTopicRequest
-	(*PutTopicResponse)(nil),    // 22: perigee.controller.v1.PutTopicResponse
-	(*EnsureTopicRequest)(nil),  // 23: perigee.controller.v1.EnsureTopicRequest
-	(*EnsureTopicResponse)(nil), // 24: perigee.controller.v1.EnsureTopicResponse
-	(*PutGroupRequest)(nil),     // 25: perigee.controller.v1.PutGroupRequest
-	(*PutGroupResponse)(nil),    // 26: perigee.controller.v1.PutGroupResponse
-	(*DeleteTopicRequest)(nil),  // 27: perigee.controller.v1.DeleteTopicRequest
-	(*DeleteTopicResponse)(nil), // 28: perigee.controller.v1.DeleteTopicResponse
-	(*DeleteGroupRequest)(nil),  // 29: perigee.controller.v1.DeleteGroupRequest
-	(*DeleteGroupResponse)(nil), // 30: perigee.controller.v1.DeleteGroupResponse
-	(*StatusRequest)(nil),       // 31: perigee.controller.v1.StatusRequest
-	(*StatusResponse)(nil),      // 32: perigee.controller.v1.StatusResponse
+	(GrowStep)(0),               // 4: perigee.controller.v1.GrowStep
+	(*ErrorDetail)(nil),         // 5: perigee.controller.v1.ErrorDetail
+	(*Hello)(nil),               // 6: perigee.controller.v1.Hello
+	(*Placement)(nil),           // 7: perigee.controller.v1.Placement
+	(*TopicLimits)(nil),         // 8: perigee.controller.v1.TopicLimits
+	(*Topic)(nil),               // 9: perigee.controller.v1.Topic
+	(*Growing)(nil),             // 10: perigee.controller.v1.Growing
+	(*Group)(nil),               // 11: perigee.controller.v1.Group
+	(*Exponential)(nil),         // 12: perigee.controller.v1.Exponential
+	(*Replica)(nil),             // 13: perigee.controller.v1.Replica
+	(*Shard)(nil),               // 14: perigee.controller.v1.Shard
+	(*HandleKey)(nil),           // 15: perigee.controller.v1.HandleKey
+	(*RegisterRequest)(nil),     // 16: perigee.controller.v1.RegisterRequest
+	(*RegisterResponse)(nil),    // 17: perigee.controller.v1.RegisterResponse
+	(*BrokerHeartbeat)(nil),     // 18: perigee.controller.v1.BrokerHeartbeat
+	(*Definitions)(nil),         // 19: perigee.controller.v1.Definitions
+	(*BrokerUpdate)(nil),        // 20: perigee.controller.v1.BrokerUpdate
+	(*WatchRequest)(nil),        // 21: perigee.controller.v1.WatchRequest
+	(*WatchUpdate)(nil),         // 22: perigee.controller.v1.WatchUpdate
+	(*PutTopicRequest)(nil),     // 23: perigee.controller.v1.PutTopicRequest
+	(*PutTopicResponse)(nil),    // 24: perigee.controller.v1.PutTopicResponse
+	(*EnsureTopicRequest)(nil),  // 25: perigee.controller.v1.EnsureTopicRequest
+	(*EnsureTopicResponse)(nil), // 26: perigee.controller.v1.EnsureTopicResponse
+	(*PutGroupRequest)(nil),     // 27: perigee.controller.v1.PutGroupRequest
+	(*PutGroupResponse)(nil),    // 28: perigee.controller.v1.PutGroupResponse
+	(*GrowTopicRequest)(nil),    // 29: perigee.controller.v1.GrowTopicRequest
+	(*GrowTopicResponse)(nil),   // 30: perigee.controller.v1.GrowTopicResponse
+	(*DeleteTopicRequest)(nil),  // 31: perigee.controller.v1.DeleteTopicRequest
+	(*DeleteTopicResponse)(nil), // 32: perigee.controller.v1.DeleteTopicResponse
+	(*DeleteGroupRequest)(nil),  // 33: perigee.controller.v1.DeleteGroupRequest
+	(*DeleteGroupResponse)(nil), // 34: perigee.controller.v1.DeleteGroupResponse
+	(*StatusRequest)(nil),       // 35: perigee.controller.v1.StatusRequest
+	(*StatusResponse)(nil),      // 36: perigee.controller.v1.StatusResponse
 }
 var file_perigee_controller_v1_controller_proto_depIdxs = []int32{
 	0,  // 0: perigee.controller.v1.Topic.type:type_name -> perigee.controller.v1.TopicType
-	6,  // 1: perigee.controller.v1.Topic.placements:type_name -> perigee.controller.v1.Placement
+	7,  // 1: perigee.controller.v1.Topic.placements:type_name -> perigee.controller.v1.Placement
 	1,  // 2: perigee.controller.v1.Topic.flush:type_name -> perigee.controller.v1.FlushPolicy
-	7,  // 3: perigee.controller.v1.Topic.limits:type_name -> perigee.controller.v1.TopicLimits
-	2,  // 4: perigee.controller.v1.Group.from:type_name -> perigee.controller.v1.StartFrom
-	10, // 5: perigee.controller.v1.Group.exponential:type_name -> perigee.controller.v1.Exponential
-	11, // 6: perigee.controller.v1.Shard.replicas:type_name -> perigee.controller.v1.Replica
-	5,  // 7: perigee.controller.v1.RegisterRequest.hello:type_name -> perigee.controller.v1.Hello
-	5,  // 8: perigee.controller.v1.RegisterResponse.hello:type_name -> perigee.controller.v1.Hello
-	12, // 9: perigee.controller.v1.RegisterResponse.shard:type_name -> perigee.controller.v1.Shard
-	5,  // 10: perigee.controller.v1.BrokerHeartbeat.hello:type_name -> perigee.controller.v1.Hello
-	8,  // 11: perigee.controller.v1.Definitions.topics:type_name -> perigee.controller.v1.Topic
-	9,  // 12: perigee.controller.v1.Definitions.groups:type_name -> perigee.controller.v1.Group
-	17, // 13: perigee.controller.v1.BrokerUpdate.definitions:type_name -> perigee.controller.v1.Definitions
-	5,  // 14: perigee.controller.v1.BrokerUpdate.hello:type_name -> perigee.controller.v1.Hello
-	5,  // 15: perigee.controller.v1.WatchRequest.hello:type_name -> perigee.controller.v1.Hello
-	5,  // 16: perigee.controller.v1.WatchUpdate.hello:type_name -> perigee.controller.v1.Hello
-	17, // 17: perigee.controller.v1.WatchUpdate.definitions:type_name -> perigee.controller.v1.Definitions
-	12, // 18: perigee.controller.v1.WatchUpdate.shards:type_name -> perigee.controller.v1.Shard
-	13, // 19: perigee.controller.v1.WatchUpdate.handle_keys:type_name -> perigee.controller.v1.HandleKey
-	0,  // 20: perigee.controller.v1.PutTopicRequest.type:type_name -> perigee.controller.v1.TopicType
-	1,  // 21: perigee.controller.v1.PutTopicRequest.flush:type_name -> perigee.controller.v1.FlushPolicy
-	3,  // 22: perigee.controller.v1.PutTopicRequest.mode:type_name -> perigee.controller.v1.PutMode
-	7,  // 23: perigee.controller.v1.PutTopicRequest.limits:type_name -> perigee.controller.v1.TopicLimits
-	8,  // 24: perigee.controller.v1.PutTopicResponse.topic:type_name -> perigee.controller.v1.Topic
-	8,  // 25: perigee.controller.v1.EnsureTopicResponse.topic:type_name -> perigee.controller.v1.Topic
-	2,  // 26: perigee.controller.v1.PutGroupRequest.from:type_name -> perigee.controller.v1.StartFrom
-	3,  // 27: perigee.controller.v1.PutGroupRequest.mode:type_name -> perigee.controller.v1.PutMode
-	10, // 28: perigee.controller.v1.PutGroupRequest.exponential:type_name -> perigee.controller.v1.Exponential
-	9,  // 29: perigee.controller.v1.PutGroupResponse.group:type_name -> perigee.controller.v1.Group
-	12, // 30: perigee.controller.v1.StatusResponse.shards:type_name -> perigee.controller.v1.Shard
-	14, // 31: perigee.controller.v1.ControllerService.Register:input_type -> perigee.controller.v1.RegisterRequest
-	16, // 32: perigee.controller.v1.ControllerService.BrokerSession:input_type -> perigee.controller.v1.BrokerHeartbeat
-	19, // 33: perigee.controller.v1.ControllerService.Watch:input_type -> perigee.controller.v1.WatchRequest
-	21, // 34: perigee.controller.v1.ControllerService.PutTopic:input_type -> perigee.controller.v1.PutTopicRequest
-	23, // 35: perigee.controller.v1.ControllerService.EnsureTopic:input_type -> perigee.controller.v1.EnsureTopicRequest
-	25, // 36: perigee.controller.v1.ControllerService.PutGroup:input_type -> perigee.controller.v1.PutGroupRequest
-	27, // 37: perigee.controller.v1.ControllerService.DeleteTopic:input_type -> perigee.controller.v1.DeleteTopicRequest
-	29, // 38: perigee.controller.v1.ControllerService.DeleteGroup:input_type -> perigee.controller.v1.DeleteGroupRequest
-	31, // 39: perigee.controller.v1.ControllerService.Status:input_type -> perigee.controller.v1.StatusRequest
-	15, // 40: perigee.controller.v1.ControllerService.Register:output_type -> perigee.controller.v1.RegisterResponse
-	18, // 41: perigee.controller.v1.ControllerService.BrokerSession:output_type -> perigee.controller.v1.BrokerUpdate
-	20, // 42: perigee.controller.v1.ControllerService.Watch:output_type -> perigee.controller.v1.WatchUpdate
-	22, // 43: perigee.controller.v1.ControllerService.PutTopic:output_type -> perigee.controller.v1.PutTopicResponse
-	24, // 44: perigee.controller.v1.ControllerService.EnsureTopic:output_type -> perigee.controller.v1.EnsureTopicResponse
-	26, // 45: perigee.controller.v1.ControllerService.PutGroup:output_type -> perigee.controller.v1.PutGroupResponse
-	28, // 46: perigee.controller.v1.ControllerService.DeleteTopic:output_type -> perigee.controller.v1.DeleteTopicResponse
-	30, // 47: perigee.controller.v1.ControllerService.DeleteGroup:output_type -> perigee.controller.v1.DeleteGroupResponse
-	32, // 48: perigee.controller.v1.ControllerService.Status:output_type -> perigee.controller.v1.StatusResponse
-	40, // [40:49] is the sub-list for method output_type
-	31, // [31:40] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	8,  // 3: perigee.controller.v1.Topic.limits:type_name -> perigee.controller.v1.TopicLimits
+	10, // 4: perigee.controller.v1.Topic.growing:type_name -> perigee.controller.v1.Growing
+	2,  // 5: perigee.controller.v1.Group.from:type_name -> perigee.controller.v1.StartFrom
+	12, // 6: perigee.controller.v1.Group.exponential:type_name -> perigee.controller.v1.Exponential
+	13, // 7: perigee.controller.v1.Shard.replicas:type_name -> perigee.controller.v1.Replica
+	6,  // 8: perigee.controller.v1.RegisterRequest.hello:type_name -> perigee.controller.v1.Hello
+	6,  // 9: perigee.controller.v1.RegisterResponse.hello:type_name -> perigee.controller.v1.Hello
+	14, // 10: perigee.controller.v1.RegisterResponse.shard:type_name -> perigee.controller.v1.Shard
+	6,  // 11: perigee.controller.v1.BrokerHeartbeat.hello:type_name -> perigee.controller.v1.Hello
+	9,  // 12: perigee.controller.v1.Definitions.topics:type_name -> perigee.controller.v1.Topic
+	11, // 13: perigee.controller.v1.Definitions.groups:type_name -> perigee.controller.v1.Group
+	19, // 14: perigee.controller.v1.BrokerUpdate.definitions:type_name -> perigee.controller.v1.Definitions
+	6,  // 15: perigee.controller.v1.BrokerUpdate.hello:type_name -> perigee.controller.v1.Hello
+	6,  // 16: perigee.controller.v1.WatchRequest.hello:type_name -> perigee.controller.v1.Hello
+	6,  // 17: perigee.controller.v1.WatchUpdate.hello:type_name -> perigee.controller.v1.Hello
+	19, // 18: perigee.controller.v1.WatchUpdate.definitions:type_name -> perigee.controller.v1.Definitions
+	14, // 19: perigee.controller.v1.WatchUpdate.shards:type_name -> perigee.controller.v1.Shard
+	15, // 20: perigee.controller.v1.WatchUpdate.handle_keys:type_name -> perigee.controller.v1.HandleKey
+	0,  // 21: perigee.controller.v1.PutTopicRequest.type:type_name -> perigee.controller.v1.TopicType
+	1,  // 22: perigee.controller.v1.PutTopicRequest.flush:type_name -> perigee.controller.v1.FlushPolicy
+	3,  // 23: perigee.controller.v1.PutTopicRequest.mode:type_name -> perigee.controller.v1.PutMode
+	8,  // 24: perigee.controller.v1.PutTopicRequest.limits:type_name -> perigee.controller.v1.TopicLimits
+	9,  // 25: perigee.controller.v1.PutTopicResponse.topic:type_name -> perigee.controller.v1.Topic
+	9,  // 26: perigee.controller.v1.EnsureTopicResponse.topic:type_name -> perigee.controller.v1.Topic
+	2,  // 27: perigee.controller.v1.PutGroupRequest.from:type_name -> perigee.controller.v1.StartFrom
+	3,  // 28: perigee.controller.v1.PutGroupRequest.mode:type_name -> perigee.controller.v1.PutMode
+	12, // 29: perigee.controller.v1.PutGroupRequest.exponential:type_name -> perigee.controller.v1.Exponential
+	11, // 30: perigee.controller.v1.PutGroupResponse.group:type_name -> perigee.controller.v1.Group
+	4,  // 31: perigee.controller.v1.GrowTopicRequest.step:type_name -> perigee.controller.v1.GrowStep
+	9,  // 32: perigee.controller.v1.GrowTopicResponse.topic:type_name -> perigee.controller.v1.Topic
+	14, // 33: perigee.controller.v1.StatusResponse.shards:type_name -> perigee.controller.v1.Shard
+	16, // 34: perigee.controller.v1.ControllerService.Register:input_type -> perigee.controller.v1.RegisterRequest
+	18, // 35: perigee.controller.v1.ControllerService.BrokerSession:input_type -> perigee.controller.v1.BrokerHeartbeat
+	21, // 36: perigee.controller.v1.ControllerService.Watch:input_type -> perigee.controller.v1.WatchRequest
+	23, // 37: perigee.controller.v1.ControllerService.PutTopic:input_type -> perigee.controller.v1.PutTopicRequest
+	25, // 38: perigee.controller.v1.ControllerService.EnsureTopic:input_type -> perigee.controller.v1.EnsureTopicRequest
+	27, // 39: perigee.controller.v1.ControllerService.PutGroup:input_type -> perigee.controller.v1.PutGroupRequest
+	31, // 40: perigee.controller.v1.ControllerService.DeleteTopic:input_type -> perigee.controller.v1.DeleteTopicRequest
+	33, // 41: perigee.controller.v1.ControllerService.DeleteGroup:input_type -> perigee.controller.v1.DeleteGroupRequest
+	29, // 42: perigee.controller.v1.ControllerService.GrowTopic:input_type -> perigee.controller.v1.GrowTopicRequest
+	35, // 43: perigee.controller.v1.ControllerService.Status:input_type -> perigee.controller.v1.StatusRequest
+	17, // 44: perigee.controller.v1.ControllerService.Register:output_type -> perigee.controller.v1.RegisterResponse
+	20, // 45: perigee.controller.v1.ControllerService.BrokerSession:output_type -> perigee.controller.v1.BrokerUpdate
+	22, // 46: perigee.controller.v1.ControllerService.Watch:output_type -> perigee.controller.v1.WatchUpdate
+	24, // 47: perigee.controller.v1.ControllerService.PutTopic:output_type -> perigee.controller.v1.PutTopicResponse
+	26, // 48: perigee.controller.v1.ControllerService.EnsureTopic:output_type -> perigee.controller.v1.EnsureTopicResponse
+	28, // 49: perigee.controller.v1.ControllerService.PutGroup:output_type -> perigee.controller.v1.PutGroupResponse
+	32, // 50: perigee.controller.v1.ControllerService.DeleteTopic:output_type -> perigee.controller.v1.DeleteTopicResponse
+	34, // 51: perigee.controller.v1.ControllerService.DeleteGroup:output_type -> perigee.controller.v1.DeleteGroupResponse
+	30, // 52: perigee.controller.v1.ControllerService.GrowTopic:output_type -> perigee.controller.v1.GrowTopicResponse
+	36, // 53: perigee.controller.v1.ControllerService.Status:output_type -> perigee.controller.v1.StatusResponse
+	44, // [44:54] is the sub-list for method output_type
+	34, // [34:44] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_perigee_controller_v1_controller_proto_init() }
@@ -2805,14 +3129,14 @@ func file_perigee_controller_v1_controller_proto_init() {
 		return
 	}
 	file_perigee_controller_v1_controller_proto_msgTypes[3].OneofWrappers = []any{}
-	file_perigee_controller_v1_controller_proto_msgTypes[21].OneofWrappers = []any{}
+	file_perigee_controller_v1_controller_proto_msgTypes[22].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_perigee_controller_v1_controller_proto_rawDesc), len(file_perigee_controller_v1_controller_proto_rawDesc)),
-			NumEnums:      4,
-			NumMessages:   29,
+			NumEnums:      5,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -30,6 +30,7 @@ const (
 	ControllerService_PutGroup_FullMethodName      = "/perigee.controller.v1.ControllerService/PutGroup"
 	ControllerService_DeleteTopic_FullMethodName   = "/perigee.controller.v1.ControllerService/DeleteTopic"
 	ControllerService_DeleteGroup_FullMethodName   = "/perigee.controller.v1.ControllerService/DeleteGroup"
+	ControllerService_GrowTopic_FullMethodName     = "/perigee.controller.v1.ControllerService/GrowTopic"
 	ControllerService_Status_FullMethodName        = "/perigee.controller.v1.ControllerService/Status"
 )
 
@@ -68,6 +69,9 @@ type ControllerServiceClient interface {
 	DeleteTopic(ctx context.Context, in *DeleteTopicRequest, opts ...grpc.CallOption) (*DeleteTopicResponse, error)
 	// DeleteGroup deletes a consumer group with all its progress for good.
 	DeleteGroup(ctx context.Context, in *DeleteGroupRequest, opts ...grpc.CallOption) (*DeleteGroupResponse, error)
+	// GrowTopic takes one step of giving a topic with message groups more queues. The first step does not
+	// wait for brokers, the last one waits as PutTopic does.
+	GrowTopic(ctx context.Context, in *GrowTopicRequest, opts ...grpc.CallOption) (*GrowTopicResponse, error)
 	// Status tells what this node knows of the cluster.
 	Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (*StatusResponse, error)
 }
@@ -172,6 +176,16 @@ func (c *controllerServiceClient) DeleteGroup(ctx context.Context, in *DeleteGro
 	return out, nil
 }
 
+func (c *controllerServiceClient) GrowTopic(ctx context.Context, in *GrowTopicRequest, opts ...grpc.CallOption) (*GrowTopicResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GrowTopicResponse)
+	err := c.cc.Invoke(ctx, ControllerService_GrowTopic_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *controllerServiceClient) Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (*StatusResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(StatusResponse)
@@ -217,6 +231,9 @@ type ControllerServiceServer interface {
 	DeleteTopic(context.Context, *DeleteTopicRequest) (*DeleteTopicResponse, error)
 	// DeleteGroup deletes a consumer group with all its progress for good.
 	DeleteGroup(context.Context, *DeleteGroupRequest) (*DeleteGroupResponse, error)
+	// GrowTopic takes one step of giving a topic with message groups more queues. The first step does not
+	// wait for brokers, the last one waits as PutTopic does.
+	GrowTopic(context.Context, *GrowTopicRequest) (*GrowTopicResponse, error)
 	// Status tells what this node knows of the cluster.
 	Status(context.Context, *StatusRequest) (*StatusResponse, error)
 	mustEmbedUnimplementedControllerServiceServer()
@@ -252,6 +269,9 @@ func (UnimplementedControllerServiceServer) DeleteTopic(context.Context, *Delete
 }
 func (UnimplementedControllerServiceServer) DeleteGroup(context.Context, *DeleteGroupRequest) (*DeleteGroupResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteGroup not implemented")
+}
+func (UnimplementedControllerServiceServer) GrowTopic(context.Context, *GrowTopicRequest) (*GrowTopicResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GrowTopic not implemented")
 }
 func (UnimplementedControllerServiceServer) Status(context.Context, *StatusRequest) (*StatusResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Status not implemented")
@@ -403,6 +423,24 @@ func _ControllerService_DeleteGroup_Handler(srv interface{}, ctx context.Context
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ControllerService_GrowTopic_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GrowTopicRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ControllerServiceServer).GrowTopic(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ControllerService_GrowTopic_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ControllerServiceServer).GrowTopic(ctx, req.(*GrowTopicRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _ControllerService_Status_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(StatusRequest)
 	if err := dec(in); err != nil {
@@ -451,6 +489,10 @@ var ControllerService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DeleteGroup",
 			Handler:    _ControllerService_DeleteGroup_Handler,
+		},
+		{
+			MethodName: "GrowTopic",
+			Handler:    _ControllerService_GrowTopic_Handler,
 		},
 		{
 			MethodName: "Status",

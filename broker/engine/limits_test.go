@@ -130,6 +130,7 @@ func TestDuplicateWindowOfATopic(t *testing.T) {
 		case 40:
 			b.again() // by replay
 		}
+		b.mustSend(topicSync, "more") // what is old goes
 		require.Equal(t, again(long), b.sendThese(topicAsync, named("x", "x"))[0], i)
 	}
 	b.clock.advance(time.Minute)

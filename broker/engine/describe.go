@@ -33,7 +33,7 @@ func (s *session) DescribeGroup(ctx context.Context, topic brokerapi.TopicID, id
 		return nil, err // the writer may still be at it
 	}
 	if lite {
-		sum, _, err := s.e.liteSum(ctx, topic, id)
+		sum, err := s.e.liteSum(ctx, topic, id)
 		return []brokerapi.GroupQueue{sum}, err
 	}
 	return out, failed

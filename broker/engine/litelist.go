@@ -79,9 +79,9 @@ func (w *writer) describeLite(t *topicState, c *lite.Topic) brokerapi.LiteTopic 
 }
 
 // liteSum adds up what a group has left to do in the lite topics of a parent, turn by turn: in those that it
-// has read or that a living client of it subscribes to. The figures are of the time of their turns. False:
-// the group does not read lite topics of this topic.
-func (e *Engine) liteSum(ctx context.Context, topic brokerapi.TopicID, id brokerapi.GroupID) (sum brokerapi.GroupQueue, is bool, err error) {
+// has read or that a living client of it subscribes to. The figures are of the time of their turns. They
+// are 0 for a group that does not read lite topics of this topic.
+func (e *Engine) liteSum(ctx context.Context, topic brokerapi.TopicID, id brokerapi.GroupID) (sum brokerapi.GroupQueue, err error) {
 	sum.Queue = liteSumQueue
 	var children []record.QueueID
 	var failed error
@@ -90,7 +90,7 @@ func (e *Engine) liteSum(ctx context.Context, topic brokerapi.TopicID, id broker
 		if failed = err; err != nil {
 			return
 		}
-		if is = isLite(t, g); is {
+		if isLite(t, g) {
 			w.views.lite.Each(t.def.ID, func(c *lite.Topic) { children = append(children, c.Queue) })
 		}
 		if u := t.subs[g.ID]; u != nil {
@@ -102,8 +102,8 @@ func (e *Engine) liteSum(ctx context.Context, topic brokerapi.TopicID, id broker
 	if err == nil {
 		err = failed
 	}
-	if err != nil || !is {
-		return brokerapi.GroupQueue{}, false, err
+	if err != nil {
+		return brokerapi.GroupQueue{}, err
 	}
 	for some := range slices.Chunk(children, liteSumOnce) {
 		var part brokerapi.GroupQueue
@@ -118,13 +118,13 @@ func (e *Engine) liteSum(ctx context.Context, topic brokerapi.TopicID, id broker
 				}
 			}
 		}); err != nil {
-			return brokerapi.GroupQueue{}, false, err
+			return brokerapi.GroupQueue{}, err
 		}
 		sum.InFlight, sum.Ready, sum.Waiting = sum.InFlight+part.InFlight, sum.Ready+part.Ready, sum.Waiting+part.Waiting
 		sum.Used = sum.Used || part.Used
 		sum.OldestMS = older(sum.OldestMS, part.OldestMS)
 	}
-	return sum, true, nil
+	return sum, nil
 }
 
 // addLite adds what a group has left to do in one lite topic.

@@ -59,7 +59,7 @@ func (e *Engine) Snapshot(ctx context.Context) (*Snapshot, error) {
 		return nil, err // the writer may still be at it
 	}
 	for i, p := range lites {
-		sum, _, err := e.liteSum(ctx, brokerapi.TopicID(p.topic), brokerapi.GroupID(p.group))
+		sum, err := e.liteSum(ctx, brokerapi.TopicID(p.topic), brokerapi.GroupID(p.group))
 		if err != nil {
 			continue // deleted meanwhile, or there was no time: what is known is shown
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
 )
@@ -12,9 +13,10 @@ import (
 // sends the whole set of its lite subscriptions at its start, and the first change of it right after.
 // grpc-go runs each call on a goroutine of its own, where the second can overtake the first. So calls
 // of inOrder wait for their turn: it is taken on the goroutine that reads the connection, in the order of
-// arrival, and ends with the call.
+// arrival, and ends with the call. Calls of other connections are not waited for: one of them may never end,
+// if its network is gone or its client is a stranger that uses the same id.
 
-// inOrder is the method whose calls are handled one after another for each client.
+// inOrder is the method whose calls are handled one after another for each client and connection.
 const inOrder = "/" + serviceName + "/SyncLiteSubscription"
 
 const headerClientID = "x-mq-client-id"
@@ -22,8 +24,11 @@ const headerClientID = "x-mq-client-id"
 // turns are the calls of inOrder that have not ended.
 type turns struct {
 	mu   sync.Mutex
-	last map[string]chan struct{} // of each client that has such calls: closed when all of them have ended
+	last map[turnOf]chan struct{} // of each client that has such calls: closed when all of them have ended
 }
+
+// turnOf is a client on one connection.
+type turnOf struct{ client, addr string }
 
 type turnKey struct{}
 
@@ -36,11 +41,14 @@ func (t *turns) take(ctx context.Context, call *tap.Info) (context.Context, erro
 	if len(id) == 0 {
 		return ctx, nil
 	}
-	client, mine := id[0], make(chan struct{})
+	client, mine := turnOf{client: id[0]}, make(chan struct{})
+	if p, ok := peer.FromContext(ctx); ok {
+		client.addr = p.Addr.String()
+	}
 	t.mu.Lock()
 	before := t.last[client]
 	if t.last == nil {
-		t.last = map[string]chan struct{}{}
+		t.last = map[turnOf]chan struct{}{}
 	}
 	t.last[client] = mine
 	t.mu.Unlock()
@@ -52,7 +60,7 @@ func (t *turns) take(ctx context.Context, call *tap.Info) (context.Context, erro
 }
 
 // end passes the turn on, once the calls before have ended too.
-func (t *turns) end(client string, before, mine chan struct{}) {
+func (t *turns) end(client turnOf, before, mine chan struct{}) {
 	if before != nil {
 		<-before
 	}

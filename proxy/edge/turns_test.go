@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"sync"
@@ -49,7 +50,12 @@ func (h *syncing) handle(t *testing.T) func(call.Unary) {
 // begin sends a call on a connection and does not wait for its answer.
 func begin(t *testing.T, conn *grpc.ClientConn, client, name string) grpc.ClientStream {
 	t.Helper()
-	ctx := metadata.AppendToOutgoingContext(short(t), headerClientID, client)
+	return beginWith(short(t), t, conn, client, name)
+}
+
+func beginWith(ctx context.Context, t *testing.T, conn *grpc.ClientConn, client, name string) grpc.ClientStream {
+	t.Helper()
+	ctx = metadata.AppendToOutgoingContext(ctx, headerClientID, client)
 	s, err := conn.NewStream(ctx, &grpc.StreamDesc{}, inOrder)
 	if err != nil {
 		t.Fatal(err)
@@ -108,11 +114,12 @@ func TestCallsOfOthersDoNotWait(t *testing.T) {
 	if got := <-h.handled; got != "held" {
 		t.Fatalf("%s was handled", got)
 	}
-	given := dial(t, addr)
-	begin(t, given, "me", "given up")
+	given, giveUp := context.WithCancel(short(t))
+	beginWith(given, t, conn, "me", "given up")
 	next := begin(t, conn, "me", "next")
 	answered(t, begin(t, conn, "you", "other"))
-	_ = given.Close()
+	answered(t, begin(t, dial(t, addr), "me", "other")) // its connection may be new, the old one dead
+	giveUp()
 	answered(t, begin(t, conn, "you", "other"))
 	close(h.release)
 	answered(t, held)

@@ -128,7 +128,7 @@ func (e *endTxn) answered(_ *brokerapi.EndTxnReply, err error) {
 			return
 		}
 	}
-	if err != nil && e.failed != nil && !mqerr.Is(err, mqerr.Invalid) {
+	if e.failed != nil && (mqerr.Is(err, mqerr.NotFound) || mqerr.Is(err, mqerr.TopicNotFound)) {
 		err = e.failed
 	}
 	e.finish(err)

@@ -156,6 +156,8 @@ func TestEndTransactionElsewhere(t *testing.T) {
 	require.Equal(t, rmqv2.Code_HA_NOT_AVAILABLE, w.end(t, "spread", "id", commit).GetCode())
 	b.say[other] = nil
 	require.Equal(t, rmqv2.Code_OK, w.end(t, "spread", "id", commit).GetCode())
+	b.say[other] = mqerr.New(mqerr.UnknownOutcome, "?") // it may have been written there
+	require.Equal(t, rmqv2.Code_PROXY_TIMEOUT, w.end(t, "spread", "id", commit).GetCode())
 	b.say[other] = mqerr.New(mqerr.Invalid, "rolled back")
 	require.Equal(t, rmqv2.Code_PRECONDITION_FAILED, w.end(t, "spread", "id", commit).GetCode())
 }

@@ -25,11 +25,12 @@ func (p *Proxy) repeat(shard brokerapi.ShardID) {
 	p.beside(func(ctx context.Context) { p.server.ShardUp(ctx, shard) })
 }
 
-// beside runs do on a goroutine of its own: it waits for a broker, which the event of one must not.
+// beside runs do on a goroutine of its own: it waits for a broker, which the event of one must not. Run waits
+// for it.
 func (p *Proxy) beside(do func(ctx context.Context)) {
-	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), noticeTime)
+	p.besides.Go(func() {
+		ctx, cancel := context.WithTimeout(p.life, noticeTime)
 		defer cancel()
 		do(ctx)
-	}()
+	})
 }

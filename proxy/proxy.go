@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -66,6 +67,9 @@ type Proxy struct {
 	edge    *edge.Server
 	ready   chan struct{}
 
+	life     context.Context // of what is done beside, ends with Run
+	end      context.CancelFunc
+	besides  sync.WaitGroup
 	draining atomic.Bool
 }
 
@@ -78,6 +82,7 @@ func New(o Options) (*Proxy, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	p := &Proxy{o: o, routes: new(route.Table), ready: make(chan struct{})}
+	p.life, p.end = context.WithCancel(context.Background())
 	p.ctl = ctl.New(ctl.Options{Conn: o.Controller, Routes: p.routes, Release: o.Release, Address: o.Advertise, Log: o.Log})
 	p.brokers = p.connect()
 	p.clients = clients.New(clients.Options{}, time.Now())
@@ -197,8 +202,10 @@ func (p *Proxy) Run(ctx context.Context) error {
 		p.drain(context.WithoutCancel(ctx))
 		return nil
 	})
-	err := g.Wait()
-	return errors.Join(err, p.brokers.Close())
+	err := errors.Join(g.Wait(), p.brokers.Close())
+	p.end()
+	p.besides.Wait()
+	return err
 }
 
 // start waits for what serving needs and then says so.

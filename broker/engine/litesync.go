@@ -187,7 +187,7 @@ func (w *writer) liteGone(sub *liteSub) {
 	s.ended = append(s.ended, brokerapi.LiteGone{
 		Topic: brokerapi.TopicID(c.topic.def.ID), Group: brokerapi.GroupID(c.group.id), Client: c.id, Name: sub.name,
 	})
-	if len(s.ended) == 1 && s.ev.Notice != nil {
+	if len(s.ended)%liteGoneOnce == 1 && s.ev.Notice != nil { // more than once: a proxy may have given up
 		s.ev.Notice(brokerapi.NoticeLite)
 	}
 }

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"log/slog"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -12,13 +13,19 @@ import (
 )
 
 // LiteGone fetches the ended lite subscriptions that a broker has for this proxy, and tells the clients. It
-// waits for the broker; what it misses the client learns when it synchronises the next time.
+// waits for the broker, and asks again until ctx ends: the broker says only once that there are some. What is
+// missed for good the client learns when it synchronises the next time.
 func (s *Server) LiteGone(ctx context.Context, shard brokerapi.ShardID) {
 	for {
 		reply, err := s.liteGone(ctx, shard)
 		if err != nil {
 			s.o.Log.LogAttrs(ctx, slog.LevelDebug, "ended lite subscriptions not fetched", slog.Uint64("shard", uint64(shard)), slog.Any("error", err))
-			return
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(liteGonePause):
+			}
+			continue
 		}
 		if len(reply.Gone) == 0 {
 			return
@@ -29,6 +36,9 @@ func (s *Server) LiteGone(ctx context.Context, shard brokerapi.ShardID) {
 		}
 	}
 }
+
+// liteGonePause is how long to wait after a failure.
+const liteGonePause = time.Second
 
 func (s *Server) liteGone(ctx context.Context, shard brokerapi.ShardID) (*brokerapi.LiteGoneReply, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.o.Limits.BrokerTimeout)

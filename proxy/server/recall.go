@@ -1,9 +1,6 @@
 package server
 
 import (
-	"fmt"
-
-	rmqv2 "github.com/perigee-mq/perigee/api/apache/rocketmq/v2"
 	"github.com/perigee-mq/perigee/internal/brokerapi"
 	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/proxy/call"
@@ -30,9 +27,11 @@ func (s *Server) RecallMessage(c call.Unary) {
 	}
 	routes := s.o.Routes.Load()
 	t := routes.Topic(q.Topic.Name)
-	if t != nil && !t.Type.Accepts(brokerapi.Delay) {
-		c.Reply(statusReply(refuse(rmqv2.Code_MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, fmt.Sprintf("topic %s takes no delayed messages", t.Name))))
-		return
+	if t != nil {
+		if no := checkType(t, brokerapi.Delay); no.given() {
+			c.Reply(statusReply(no))
+			return
+		}
 	}
 	s.recall(c, routes, t, &q, func(reply *brokerapi.RecallReply, err error) {
 		if err != nil {

@@ -96,7 +96,7 @@ func TestDelayedSend(t *testing.T) {
 
 // TestRecall: a handle names its message at its broker.
 func TestRecall(t *testing.T) {
-	for _, topic := range []string{"delay", "mixed"} {
+	for _, topic := range []string{"delay", "mixed", "%DLQ%g"} {
 		w, b := timerWorld(t)
 		b.next = 123_456
 		h := w.send(t, join(in(time.Minute), to(topic))).GetEntries()[0].GetRecallHandle()

@@ -70,6 +70,9 @@ func (s *Server) checkSync(q *rmqv2.SyncLiteSubscriptionRequest) (*route.Topic, 
 	if a := q.GetAction(); a < rmqv2.LiteSubscriptionAction_PARTIAL_ADD || a > rmqv2.LiteSubscriptionAction_COMPLETE_REMOVE {
 		return fail(refuse(rmqv2.Code_BAD_REQUEST, fmt.Sprintf("the action %d on lite subscriptions is not known", a)))
 	}
+	if o := q.GetOffsetOption(); o.GetOffset() < 0 || o.GetTailN() < 0 {
+		return fail(refuse(rmqv2.Code_ILLEGAL_OFFSET, "the offset option is negative: a queue begins at 0"))
+	}
 	routes := s.o.Routes.Load()
 	group := routes.Group([]byte(q.GetGroup().GetName()))
 	if group == nil {

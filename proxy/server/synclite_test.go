@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -25,6 +26,7 @@ type liteBroker struct {
 	synced []brokerapi.SyncLiteRequest
 	fail   error
 	gone   [][]brokerapi.LiteGone
+	deaf   int // calls of LiteGone that fail, first
 }
 
 func (b *liteBroker) SyncLite(_ context.Context, req *brokerapi.SyncLiteRequest) (*brokerapi.SyncLiteReply, error) {
@@ -37,6 +39,10 @@ func (b *liteBroker) SyncLite(_ context.Context, req *brokerapi.SyncLiteRequest)
 
 func (b *liteBroker) LiteGone(context.Context, *brokerapi.LiteGoneRequest) (*brokerapi.LiteGoneReply, error) {
 	r := &brokerapi.LiteGoneReply{}
+	if b.deaf > 0 {
+		b.deaf--
+		return nil, mqerr.New(mqerr.Timeout, "busy")
+	}
 	if len(b.gone) > 0 {
 		r.Gone, b.gone = b.gone[0], b.gone[1:]
 	}
@@ -98,9 +104,18 @@ func TestSyncLiteRefusals(t *testing.T) {
 		"longest name":    {func(r *rmqv2.SyncLiteSubscriptionRequest) { r.LiteTopicSet = []string{strings.Repeat("x", 64)} }, rmqv2.Code_OK},
 		"unknown action":  {func(r *rmqv2.SyncLiteSubscriptionRequest) { r.Action = 9 }, rmqv2.Code_BAD_REQUEST},
 		"negative action": {func(r *rmqv2.SyncLiteSubscriptionRequest) { r.Action = -1 }, rmqv2.Code_BAD_REQUEST},
-		"too many":        {func(r *rmqv2.SyncLiteSubscriptionRequest) { r.LiteTopicSet = many }, rmqv2.Code_LITE_SUBSCRIPTION_QUOTA_EXCEEDED},
-		"many":            {func(r *rmqv2.SyncLiteSubscriptionRequest) { r.LiteTopicSet = many[1:] }, rmqv2.Code_OK},
-		"empty":           {func(r *rmqv2.SyncLiteSubscriptionRequest) { r.LiteTopicSet = nil }, rmqv2.Code_OK},
+		"offset below 0": {func(r *rmqv2.SyncLiteSubscriptionRequest) {
+			r.Action, r.OffsetOption = 0, &rmqv2.OffsetOption{OffsetType: &rmqv2.OffsetOption_Offset{Offset: -1}}
+		}, rmqv2.Code_ILLEGAL_OFFSET},
+		"tail below 0": {func(r *rmqv2.SyncLiteSubscriptionRequest) {
+			r.Action, r.OffsetOption = 0, &rmqv2.OffsetOption{OffsetType: &rmqv2.OffsetOption_TailN{TailN: -1}}
+		}, rmqv2.Code_ILLEGAL_OFFSET},
+		"tail 0": {func(r *rmqv2.SyncLiteSubscriptionRequest) {
+			r.Action, r.OffsetOption = 0, &rmqv2.OffsetOption{OffsetType: &rmqv2.OffsetOption_TailN{}}
+		}, rmqv2.Code_OK},
+		"too many": {func(r *rmqv2.SyncLiteSubscriptionRequest) { r.LiteTopicSet = many }, rmqv2.Code_LITE_SUBSCRIPTION_QUOTA_EXCEEDED},
+		"many":     {func(r *rmqv2.SyncLiteSubscriptionRequest) { r.LiteTopicSet = many[1:] }, rmqv2.Code_OK},
+		"empty":    {func(r *rmqv2.SyncLiteSubscriptionRequest) { r.LiteTopicSet = nil }, rmqv2.Code_OK},
 	} {
 		w, _ := newLiteWorld(t)
 		req := liteRequestOf(rmqv2.LiteSubscriptionAction_COMPLETE_ADD, "a")
@@ -193,6 +208,23 @@ func TestOnlyLiteClientsHearOfEndedSubscriptions(t *testing.T) {
 		names = append(names, cmd.GetNotifyUnsubscribeLiteCommand().GetLiteTopic())
 	}
 	require.Equal(t, []string{"a", "c"}, names)
+}
+
+// TestLiteGoneAsksAgain: a broker says once that subscriptions have ended, so a failure is not the end of it.
+func TestLiteGoneAsksAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, brokers := newLiteWorld(t)
+		lite := &noticeStream{}
+		w.o.Clients.Put("lite", clients.Settings{Type: clients.LitePush}, lite, testNow)
+		brokers[1].deaf, brokers[1].gone = 2, [][]brokerapi.LiteGone{{{Client: "lite", Name: "a"}}}
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		w.LiteGone(ctx, 1)
+		require.Len(t, lite.sent, 1)
+		brokers[1].deaf, brokers[1].gone = 1000, nil
+		w.LiteGone(ctx, 1)
+		require.Error(t, ctx.Err())
+	})
 }
 
 func TestLiteMessagesGoToTheirHome(t *testing.T) {

@@ -21,16 +21,7 @@ type ackOp struct {
 
 func (o *ackOp) bytes() int { return 64 + 32*len(o.req.Handles) }
 
-func (o *ackOp) finish(_ *writer, err error) {
-	if err == nil {
-		err = o.err
-	}
-	if err != nil {
-		o.done(nil, err)
-		return
-	}
-	o.done(&o.reply, nil)
-}
+func (o *ackOp) finish(_ *writer, err error) { respond(o.done, &o.reply, err, o.err) }
 
 func (o *ackOp) run(w *writer) {
 	err := manyHandles(len(o.req.Handles))

@@ -17,16 +17,7 @@ type changeOp struct {
 
 func (o *changeOp) bytes() int { return 64 + 32*len(o.req.Handles) }
 
-func (o *changeOp) finish(_ *writer, err error) {
-	if err == nil {
-		err = o.err
-	}
-	if err != nil {
-		o.done(nil, err)
-		return
-	}
-	o.done(&o.reply, nil)
-}
+func (o *changeOp) finish(_ *writer, err error) { respond(o.done, &o.reply, err, o.err) }
 
 func (o *changeOp) run(w *writer) {
 	err := manyHandles(len(o.req.Handles))

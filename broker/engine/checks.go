@@ -315,14 +315,7 @@ func (o *checksOp) finish(w *writer, err error) {
 		return
 	}
 	e := w.e
-	w.off.n-- // it counts until it is answered
-	w.off.bytes -= o.held
-	e.reads.Go(func() {
-		e.cold <- struct{}{}
-		defer func() { <-e.cold }()
-		o.read(e)
-		e.inbox.free(1, o.held)
-	})
+	w.readAside(o.held, func() { o.read(e) })
 }
 
 // read answers. A message whose bytes are damaged is left out and reported.

@@ -30,14 +30,7 @@ func (o *popOp) finish(w *writer, err error) {
 		o.deliver(e)
 		return
 	}
-	w.off.n-- // it counts until it is answered
-	w.off.bytes -= o.held
-	e.reads.Go(func() {
-		e.cold <- struct{}{}
-		defer func() { <-e.cold }()
-		o.deliver(e)
-		e.inbox.free(1, o.held)
-	})
+	w.readAside(o.held, func() { o.deliver(e) })
 }
 
 // What the writer reads by itself: replies of at most atHandBytes whose messages this process wrote

@@ -26,18 +26,7 @@ func (o *pullOp) finish(w *writer, err error) {
 		o.deliver(e)
 		return
 	}
-	if held > 0 { // it counts until it is answered
-		w.off.n--
-		w.off.bytes -= held
-	}
-	e.reads.Go(func() {
-		e.cold <- struct{}{}
-		defer func() { <-e.cold }()
-		o.deliver(e)
-		if held > 0 {
-			e.inbox.free(1, held)
-		}
-	})
+	w.readAside(held, func() { o.deliver(e) })
 }
 
 // deliver reads the messages and answers. If none of them fits after all, the pull goes on behind them.

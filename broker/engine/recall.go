@@ -80,14 +80,7 @@ func (o *recallOp) finish(w *writer, err error) {
 		o.answer(e)
 		return
 	}
-	w.off.n-- // it counts until it is answered
-	w.off.bytes -= o.held
-	e.reads.Go(func() {
-		e.cold <- struct{}{}
-		defer func() { <-e.cold }()
-		o.answer(e)
-		e.inbox.free(1, o.held)
-	})
+	w.readAside(o.held, func() { o.answer(e) })
 }
 
 // answer reads the message: its id belongs to the reply, and of one that does not wait it tells whether

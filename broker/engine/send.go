@@ -29,16 +29,7 @@ func (o *sendOp) bytes() int {
 // messageBytes is what a message takes beside its spans, in memory and in the log.
 const messageBytes = 256
 
-func (o *sendOp) finish(_ *writer, err error) {
-	if err == nil {
-		err = o.err
-	}
-	if err != nil {
-		o.done(nil, err)
-		return
-	}
-	o.done(&o.reply, nil)
-}
+func (o *sendOp) finish(_ *writer, err error) { respond(o.done, &o.reply, err, o.err) }
 
 func (o *sendOp) run(w *writer) {
 	t, err := w.sendable(o.req, o.bytes())

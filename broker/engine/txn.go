@@ -158,14 +158,7 @@ type endTxnOp struct {
 func (o *endTxnOp) bytes() int { return 128 + len(o.req.ID) }
 
 func (o *endTxnOp) finish(_ *writer, err error) {
-	if err == nil {
-		err = o.err
-	}
-	if err != nil {
-		o.done(nil, err)
-		return
-	}
-	o.done(&brokerapi.EndTxnReply{}, nil)
+	respond(o.done, &brokerapi.EndTxnReply{}, err, o.err)
 }
 
 func (o *endTxnOp) run(w *writer) {

@@ -14,16 +14,17 @@ import (
 // popOp leases messages for a group.
 type popOp struct {
 	waiter
-	from *session
-	req  *brokerapi.PopRequest
-	done func(*brokerapi.PopReply, error)
-	err  error
-	more bool
-	lite *liteClient // who asks, if it is a client of a lite group
-	got  []leased
-	wait time.Duration // how long a message that cannot be read is left alone
-	runs int           // so far
-	orig string        // see readable
+	from  *session
+	req   *brokerapi.PopRequest
+	done  func(*brokerapi.PopReply, error)
+	err   error
+	more  bool
+	lite  *liteClient // who asks, if it is a client of a lite group
+	judge *judge      // of an SQL filter, once one was needed
+	got   []leased
+	wait  time.Duration // how long a message that cannot be read is left alone
+	runs  int           // so far
+	orig  string        // see readable
 }
 
 // leased is one message of a reply.
@@ -54,6 +55,11 @@ func (o *popOp) bytes() int {
 }
 
 func (o *popOp) run(w *writer) {
+	defer func() {
+		if o.judge != nil && !o.again && o.aside == nil {
+			o.judge.leave()
+		}
+	}()
 	err := leasable(o.req)
 	if err != nil {
 		o.err = err
@@ -90,13 +96,8 @@ func (o *popOp) run(w *writer) {
 		o.err = err
 		return
 	}
-	if j != nil {
+	if o.judge = j; j != nil {
 		j.begin()
-		defer func() {
-			if !o.again && o.aside == nil {
-				j.leave()
-			}
-		}()
 	}
 	scan := scan{w: w, t: t, g: g, req: o.req, left: w.e.o.ScanEntries, judge: j, found: w.found.empty()}
 	scan.run(s, o.lite)

@@ -7,14 +7,12 @@ import "github.com/perigee-mq/perigee/internal/brokerapi"
 func (w *writer) liteReady(c *liteClient) int64 {
 	g := w.views.groups.Get(c.group.id)
 	for c.first != nil && g != nil {
-		if s := c.first; !s.ended {
-			if l := w.views.lite.Named(c.topic.def.ID, s.name); l != nil {
-				if n := w.readyIn(c.topic, g, l.Queue); n > 0 {
-					return n
-				}
+		if l := w.views.lite.Named(c.topic.def.ID, c.first.name); l != nil {
+			if n := w.readyIn(c.topic, g, l.Queue); n > 0 {
+				return n
 			}
 		}
-		c.unlist()
+		c.unlist(c.first)
 	}
 	return 0
 }

@@ -52,11 +52,11 @@ type liteClient struct {
 
 // liteSub is a client's subscription to one lite topic.
 type liteSub struct {
-	client *liteClient
-	name   string
-	next   *liteSub // in the client's list
-	listed bool
-	ended  bool
+	client       *liteClient
+	name         string
+	next, before *liteSub // in the client's list
+	listed       bool
+	ended        bool
 }
 
 // client returns a client of a group and notes that it lives.
@@ -180,6 +180,9 @@ func (l *lites) unsubscribe(s *liteSub) {
 	s.ended = true
 	l.subscriptions--
 	c := s.client
+	if s.listed {
+		c.unlist(s)
+	}
 	delete(c.subs, s.name)
 	all := c.group.names[s.name]
 	if delete(all, s); len(all) == 0 {
@@ -194,7 +197,7 @@ func (w *writer) list(s *liteSub) {
 	}
 	s.listed = true
 	c := s.client
-	if c.back != nil {
+	if s.before = c.back; c.back != nil {
 		c.back.next = s
 	} else {
 		c.first = s
@@ -208,22 +211,26 @@ func (w *writer) list(s *liteSub) {
 
 // take takes the first of a client's list, nil if it is empty.
 func (c *liteClient) take() *liteSub {
-	for c.first != nil {
-		if s := c.unlist(); !s.ended {
-			return s
-		}
+	s := c.first
+	if s != nil {
+		c.unlist(s)
 	}
-	return nil
+	return s
 }
 
-// unlist takes the first of a list that is not empty off it.
-func (c *liteClient) unlist() *liteSub {
-	s := c.first
-	if c.first = s.next; c.first == nil {
-		c.back = nil
+// unlist takes a subscription off its client's list, on which it is.
+func (c *liteClient) unlist(s *liteSub) {
+	if s.before != nil {
+		s.before.next = s.next
+	} else {
+		c.first = s.next
 	}
-	s.next, s.listed = nil, false
-	return s
+	if s.next != nil {
+		s.next.before = s.before
+	} else {
+		c.back = s.before
+	}
+	s.next, s.before, s.listed = nil, nil, false
 }
 
 // liteWake says that something may be ready for a group in a lite topic.

@@ -45,7 +45,11 @@ func (o *pullOp) run(w *writer) {
 	if o.err != nil {
 		return
 	}
+	goesOn := o.begun
 	t, err := o.begin(w)
+	if err == nil && goesOn && o.from != nil && o.from.closed {
+		err = errGone
+	}
 	if err != nil {
 		o.err = err
 		return
@@ -54,6 +58,9 @@ func (o *pullOp) run(w *writer) {
 	end := t.queues[o.req.Queue].visible
 	o.min, _ = w.views.queues.Bounds(o.key())
 	o.max, o.at = end, max(o.at, o.min)
+	if goesOn && w.lease >= o.limit {
+		return // what was looked at need not be looked at again: the answer says where to go on
+	}
 	if err := o.look(w, end); err != nil {
 		w.queueDamaged(t, err)
 		if len(o.got) == 0 {

@@ -3,9 +3,13 @@ package engine
 import (
 	"context"
 	"fmt"
+	"math"
+
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/perigee-mq/perigee/broker/lite"
 	"github.com/perigee-mq/perigee/broker/redriven"
+	"github.com/perigee-mq/perigee/broker/topic"
 	"github.com/perigee-mq/perigee/internal/brokerapi"
 	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/store/queue"
@@ -24,7 +28,27 @@ type redrive struct {
 	req  *brokerapi.RedriveRequest
 	list []letter
 	left int64
-	next record.Pos
+	next brokerapi.LogPos // behind the last of list
+}
+
+// A place to go on at, behind an offset of a queue: offsets of one queue are looked at in their order, those of the
+// next one follow. Positions in the log would not do: a transaction that was given up late may be older than
+// those before it in its queue.
+const placeBits = 46 // of the offset
+
+func placeBehind(q record.QueueID, off record.QueueOffset) brokerapi.LogPos {
+	return brokerapi.LogPos(int64(q)<<placeBits | int64(off+1))
+}
+
+// from is the first offset of a queue that is behind after.
+func from(after brokerapi.LogPos, q record.QueueID) record.QueueOffset {
+	switch at := record.QueueID(after >> placeBits); {
+	case after <= 0 || q > at:
+		return 0
+	case q < at:
+		return math.MaxInt64
+	}
+	return record.QueueOffset(after & (1<<placeBits - 1))
 }
 
 // letter is one dead letter.
@@ -48,7 +72,7 @@ func (s *session) Redrive(ctx context.Context, req *brokerapi.RedriveRequest) (*
 	if failed != nil {
 		return nil, failed
 	}
-	reply := &brokerapi.RedriveReply{Left: r.left, Next: brokerapi.LogPos(r.next)}
+	reply := &brokerapi.RedriveReply{Left: r.left, Next: r.next}
 	if len(r.list) == 0 {
 		return reply, nil
 	}
@@ -88,12 +112,7 @@ func (r *redrive) find(w *writer) error {
 		lo, _ := w.views.queues.Bounds(key)
 		hi := t.queues[q].visible
 		r.left += max(0, int64(hi-lo)-w.views.redriven.Count(moved, lo, hi))
-		if r.req.After > 0 {
-			after := record.Pos(r.req.After)
-			if lo, err = w.views.queues.Seek(key, func(e *queue.Entry) bool { return e.Pos <= after }); err != nil {
-				return err
-			}
-		}
+		lo = max(lo, from(r.req.After, key.Queue))
 		for off := w.views.redriven.Next(moved, lo); off < hi; off = w.views.redriven.Next(moved, off+1) {
 			if len(r.list) >= r.req.Max || size >= redriveBytes {
 				break
@@ -104,7 +123,7 @@ func (r *redrive) find(w *writer) error {
 				return err
 			}
 			r.list = append(r.list, letter{key: key, off: off, b: burial{pos: e.Pos, size: e.Size}})
-			r.next = max(r.next, e.Pos)
+			r.next = placeBehind(key.Queue, off)
 			size += int(e.Size)
 		}
 	}
@@ -205,10 +224,14 @@ func (l *letter) write(w *writer, to record.TopicID) error {
 	}
 	q := d.Msg.Queue // its own: what it came from keeps its queues, and with them its order
 	if to != 0 || q < 0 || int(q) >= len(t.queues) {
-		q = t.homeOf(d.Msg.GroupHash)
+		var err error
+		if q, err = w.homeOf(t, &d.Msg); err != nil {
+			return err
+		}
 	}
-	d.Msg.Queue, d.Msg.Offset = q, t.queues[q].next
-	w.appendDead(d, t, &t.queues[q])
+	state := t.queue(q)
+	d.Msg.Queue, d.Msg.Offset = q, state.next
+	w.appendDead(d, t, state)
 	return nil
 }
 
@@ -217,11 +240,48 @@ func (w *writer) movedOn(k queue.Key, off record.QueueOffset) bool {
 	return !w.views.redriven.Empty() && w.views.redriven.Has(redriven.Key{Topic: k.Topic, Queue: k.Queue}, off)
 }
 
-// homeOf is the queue for a message that has none yet: of its message group, or the next in turn.
-func (t *topicState) homeOf(groupHash uint64) record.QueueID {
-	if groupHash != 0 {
-		return record.QueueID(groupHash % uint64(len(t.queues)))
+// homeOf is the queue for a message that has none in a topic yet: of its lite topic, its level, its message
+// group, or the next in turn.
+func (w *writer) homeOf(t *topicState, m *record.Msg) (record.QueueID, error) {
+	priority, name := placedBy(m.Sys)
+	switch {
+	case t.def.Type == topic.Lite && (name == "" || len(name) > lite.NameMax):
+		return 0, mqerr.New(mqerr.Invalid, "message %s has no lite topic, and topic %s takes no others: say another one", m.ID, t.def.Name)
+	case t.def.Type == topic.Lite:
+		return w.liteQueue(t, name, record.MsgSize(m)+deadRoom(m.ID))
+	case t.leveled() || m.GroupHash == 0:
+		return w.queueFor(t, priority), nil
 	}
-	t.turn++
-	return record.QueueID((t.turn - 1) % len(t.queues))
+	return record.QueueID(m.GroupHash % uint64(len(t.queues))), nil
+}
+
+// Numbers of the fields of the public protocol's SystemProperties that tell where a message belongs.
+const (
+	liteTopicField = 21
+	priorityField  = 22
+)
+
+// placedBy finds the priority and the lite topic in encoded SystemProperties. The bytes were checked when the
+// message came in: anything malformed ends the search.
+func placedBy(sys []byte) (priority int32, lite string) {
+	for len(sys) > 0 {
+		num, typ, n := protowire.ConsumeTag(sys)
+		m := -1
+		if n > 0 {
+			m = protowire.ConsumeFieldValue(num, typ, sys[n:])
+		}
+		if m < 0 {
+			break
+		}
+		switch value := sys[n : n+m]; {
+		case num == priorityField && typ == protowire.VarintType:
+			v, _ := protowire.ConsumeVarint(value)
+			priority = int32(v)
+		case num == liteTopicField && typ == protowire.BytesType:
+			v, _ := protowire.ConsumeBytes(value)
+			lite = string(v)
+		}
+		sys = sys[n+m:]
+	}
+	return priority, lite
 }

@@ -122,7 +122,7 @@ func (o *sendOp) store(w *writer, t *topicState, before int) {
 func (o *sendOp) hide(w *writer, t *topicState) {
 	rs := o.reply.Results
 	for i := range rs {
-		if q := rs[i].Queue; rs[i].Offset >= 0 && !rs[i].Duplicate && (i == len(rs)-1 || rs[i+1].Queue != q || rs[i+1].Duplicate) {
+		if q := rs[i].Queue; rs[i].Offset >= 0 && !rs[i].Duplicate && (i == len(rs)-1 || rs[i+1].Queue != q || rs[i+1].Offset < 0 || rs[i+1].Duplicate) {
 			w.topics.hide(t, record.QueueID(q), t.queue(record.QueueID(q)).next, o.end)
 		}
 	}

@@ -12,8 +12,11 @@ import (
 // Type is what a topic accepts; the numbers are those of perigee.controller.v1.TopicType.
 type Type uint8
 
-// Priority is the type of a topic whose queues are levels. The broker treats the others alike.
-const Priority Type = 6
+// Types that the broker does not treat like all others.
+const (
+	Lite     Type = 5 // all messages are in lite topics
+	Priority Type = 6 // the queues are levels
+)
 
 // Flush is when a message of a topic counts as stored.
 type Flush uint8

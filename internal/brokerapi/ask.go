@@ -154,17 +154,17 @@ type LiteGoneReply struct {
 // in one record.
 type RedriveRequest struct {
 	User  string  `json:"user,omitempty"`
-	Dead  TopicID `json:"dead"`         // the dead-letter topic
-	To    TopicID `json:"to,omitempty"` // 0: the topic each message came from
-	Max   int     `json:"max"`          // messages, 0..1024; 0 only tells what is left
-	After LogPos  `json:"after,omitempty"`
+	Dead  TopicID `json:"dead"`            // the dead-letter topic
+	To    TopicID `json:"to,omitempty"`    // 0: the topic each message came from
+	Max   int     `json:"max"`             // messages, 0..1024; 0 only tells what is left
+	After LogPos  `json:"after,omitempty"` // Next of the reply before: only letters behind that place
 }
 
 // RedriveReply says how far it came.
 type RedriveReply struct {
 	Redriven int    `json:"redriven"`
-	Left     int64  `json:"left"` // dead letters that can still be redriven
-	Next     LogPos `json:"next,omitempty"`
+	Left     int64  `json:"left"`           // dead letters that can still be redriven
+	Next     LogPos `json:"next,omitempty"` // where to go on, no position; 0: there was nothing to look at
 	// Failed are dead letters that stay where they are, with the reason.
 	Failed []string `json:"failed,omitempty"`
 }

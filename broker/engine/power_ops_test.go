@@ -282,7 +282,7 @@ func (p *power) change() func() {
 	if ks == nil {
 		return nil
 	}
-	d := time.Duration(p.rng.IntN(2)*(1+p.rng.IntN(90))) * time.Second
+	d := time.Duration(min(1, p.rng.IntN(3))*(1+p.rng.IntN(90))) * time.Second
 	now := p.b.clock.Lease()
 	for _, k := range ks {
 		k.until = 0 // until it is answered

@@ -50,7 +50,7 @@ func (f *first) sameID(t record.TopicID, m *brokerapi.Message) bool {
 
 func (f *first) result(pos record.Pos) brokerapi.SendResult {
 	return brokerapi.SendResult{
-		Queue: brokerapi.QueueID(f.msg.Queue), Offset: brokerapi.QueueOffset(f.msg.Offset), Pos: brokerapi.LogPos(pos), StoreTime: f.at, Duplicate: true,
+		Queue: brokerapi.QueueID(f.msg.Queue), Offset: brokerapi.QueueOffset(f.msg.Offset), Pos: brokerapi.LogPos(pos), StoreTime: f.at, Duplicate: true, DeliverAt: f.msg.DeliverAt,
 	}
 }
 

@@ -107,7 +107,8 @@ func TestDuplicatesAtOnce(t *testing.T) {
 	require.Len(t, b.mustPop(topicAsync, groupA), 20)
 }
 
-// A delayed message is answered with its first result, before it is due and after.
+// A delayed message is answered with its first result, before it is due and after, also if a later time is
+// asked for now: the answer says when the first one is due, without which it could not be recalled.
 func TestDuplicateOfDelayed(t *testing.T) {
 	b := newBench(t, Options{})
 	b.mustOpen()
@@ -116,8 +117,20 @@ func TestDuplicateOfDelayed(t *testing.T) {
 	m.Type, m.DeliverAt = brokerapi.Delay, b.clock.Wall()+5000
 	first := b.sendThese(topicAsync, m)[0]
 	require.EqualValues(t, -1, first.Offset)
-	require.Equal(t, again(first), b.sendThese(topicAsync, m)[0])
+	want := again(first)
+	want.DeliverAt = m.DeliverAt
+	require.Equal(t, want, b.sendThese(topicAsync, m)[0])
+	later := m
+	later.DeliverAt += 1000
+	require.Equal(t, want, b.sendThese(topicAsync, later)[0])
+	twin := m
+	twin.ID = []byte("twin")
+	other := twin
+	other.DeliverAt += 1000
+	twins := b.sendThese(topicAsync, twin, other)
+	require.Zero(t, twins[0].DeliverAt)
+	require.Equal(t, twin.DeliverAt, twins[1].DeliverAt)
 	b.clock.advance(6 * time.Second)
 	b.sendThese(topicAsync, named("wake", "wake"))
-	require.Equal(t, again(first), b.sendThese(topicAsync, m)[0])
+	require.Equal(t, want, b.sendThese(topicAsync, m)[0])
 }

@@ -81,8 +81,9 @@ func (o *sendOp) store(w *writer, t *topicState, before int) {
 		case rs[i].Duplicate:
 			continue
 		case twin != nil && twin[i] >= 0:
+			first := &o.req.Messages[twin[i]]
 			rs[i] = rs[twin[i]]
-			rs[i].Duplicate = true
+			rs[i].Duplicate, rs[i].DeliverAt = true, first.DeliverAt
 			w.e.counts.Duplicates.Add(1)
 			continue
 		}

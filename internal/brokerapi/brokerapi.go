@@ -105,6 +105,7 @@ type SendResult struct {
 	StoreTime int64 // ms since 1970
 	// Duplicate says that the message was stored before, by an earlier request: the rest is its first result.
 	Duplicate bool
+	DeliverAt int64 // of a duplicate: when the first one is due, ms since 1970; else 0
 }
 
 // SendReply has one result per message, in order.

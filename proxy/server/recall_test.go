@@ -20,6 +20,7 @@ type timerBroker struct {
 	sent             []brokerapi.Message
 	recalls          []brokerapi.RecallRequest
 	err              error
+	first            int64 // not 0: every message repeats one that is due then
 }
 
 // timerBrokers finds that broker for every shard.
@@ -35,6 +36,9 @@ func (b *timerBroker) Send(req *brokerapi.SendRequest, done func(*brokerapi.Send
 		r := brokerapi.SendResult{Queue: 1, Offset: 7, Pos: b.next}
 		if m.DeliverAt > testNow.UnixMilli() {
 			r.Queue, r.Offset = brokerapi.AnyQueue, -1
+		}
+		if b.first != 0 {
+			r.Duplicate, r.DeliverAt = true, b.first
 		}
 		b.next += 1000
 		m.ID = clone(m.ID)
@@ -113,6 +117,16 @@ func TestRecall(t *testing.T) {
 		require.Equal(t, rmqv2.Code_NOT_FOUND, r.GetStatus().GetCode())
 		require.Equal(t, "too late", r.GetStatus().GetMessage())
 	}
+}
+
+// TestRecallOfARepeatedMessage: a message that was sent again with a later time is due when it was said first,
+// and its handle is of that one.
+func TestRecallOfARepeatedMessage(t *testing.T) {
+	w, b := timerWorld(t)
+	b.first = testNow.Add(time.Minute).UnixMilli()
+	h := w.send(t, in(2*time.Minute)).GetEntries()[0].GetRecallHandle()
+	require.Equal(t, rmqv2.Code_OK, w.recall(t, "delay", h).GetStatus().GetCode())
+	require.Equal(t, b.first, b.recalls[0].DeliverAt)
 }
 
 // TestRecallRefusals: names and types first, then anything that is wrong with the handle; none of it

@@ -215,7 +215,11 @@ func (d *send) recallHandle(dst []byte, i int, r *brokerapi.SendResult) []byte {
 	if m.Type != brokerapi.Delay || r.Offset >= 0 || len(keys) == 0 {
 		return dst
 	}
-	h := receipt.Recall{Topic: d.topic.ID, Shard: d.asked, Ref: r.Pos, DeliverAt: m.DeliverAt}
+	due := m.DeliverAt
+	if r.Duplicate {
+		due = r.DeliverAt // the one that waits is the first one
+	}
+	h := receipt.Recall{Topic: d.topic.ID, Shard: d.asked, Ref: r.Pos, DeliverAt: due}
 	return h.Append(dst, receipt.KeyID(keys[0].ID), receipt.NewKey(keys[0].Key))
 }
 

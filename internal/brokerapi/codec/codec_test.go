@@ -179,6 +179,9 @@ func TestRepliesSurvive(t *testing.T) {
 				Queue: brokerapi.QueueID(rapid.Int32().Draw(t, "queue")), Offset: brokerapi.QueueOffset(rapid.Int64().Draw(t, "offset")),
 				Pos: brokerapi.LogPos(rapid.Int64().Draw(t, "pos")), StoreTime: rapid.Int64().Draw(t, "time"), Duplicate: rapid.Bool().Draw(t, "duplicate"),
 			}
+			if sent.Results[i].Duplicate {
+				sent.Results[i].DeliverAt = rapid.Int64().Draw(t, "deliver at")
+			}
 		}
 		e.SendReply(sent)
 		gotSent, err := DecodeSendReply(e.joined(), len(sent.Results))

@@ -40,7 +40,7 @@ func (d *decoder) error() *mqerr.Error {
 }
 
 // SendReply encodes a SendReply: count, and for each message queue, offset, position, store time,
-// duplicate u8.
+// duplicate u8, and of a duplicate its delivery time.
 func (e *Encoder) SendReply(r *brokerapi.SendReply) {
 	e.grow(4+len(r.Results)*24, 0)
 	e.uint(uint64(len(r.Results)))
@@ -51,6 +51,9 @@ func (e *Encoder) SendReply(r *brokerapi.SendReply) {
 		e.int(int64(s.Pos))
 		e.int(s.StoreTime)
 		e.bool(s.Duplicate)
+		if s.Duplicate {
+			e.int(s.DeliverAt)
+		}
 	}
 }
 
@@ -62,6 +65,9 @@ func DecodeSendReply(b []byte, n int) (*brokerapi.SendReply, error) {
 		r.Results[i] = brokerapi.SendResult{
 			Queue: brokerapi.QueueID(d.int32()), Offset: brokerapi.QueueOffset(d.int()),
 			Pos: brokerapi.LogPos(d.int()), StoreTime: d.int(), Duplicate: d.bool(),
+		}
+		if r.Results[i].Duplicate {
+			r.Results[i].DeliverAt = d.int()
 		}
 	}
 	if err := d.end("send reply"); err != nil {

@@ -34,7 +34,9 @@ A transaction that nobody ended is committed by this, whatever its producer says
 
 A letter whose topic was deleted stays, and so does a message that was sent to the
 dead-letter topic itself: name a topic for them with --to. There, a message with a
-message group goes to the queue of its group within the broker group it is on.`,
+message group goes to the queue of its group within the broker group it is on. A
+PRIORITY topic takes each by its priority, a LITE topic each into the lite topic that
+it was sent to and none that was sent to no lite topic.`,
 		Example: `  perigee dlq redrive --group billing --rate 100
   perigee dlq redrive --group billing --to orders-by-hand --max 1`,
 		RunE: s.run,

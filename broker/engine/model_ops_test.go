@@ -361,7 +361,10 @@ func (w *world) end(commit bool) bool {
 	if x == nil {
 		return false
 	}
-	x = w.m.Newest(x)
+	t := x.Topic
+	if x = w.m.Newest(x); x.Topic != t {
+		return false // it was sent again and given up
+	}
 	_, err := wait(w.t, func(done func(*brokerapi.EndTxnReply, error)) {
 		w.b.proxy.EndTxn(&brokerapi.EndTxnRequest{Topic: x.Topic, ID: []byte(x.ID), Commit: commit, Source: brokerapi.TxnByClient}, done)
 	})

@@ -137,3 +137,24 @@ func (b *bench) givenUp(n int64, d time.Duration) {
 	}, 20*time.Second, time.Millisecond)
 	b.settle()
 }
+
+// TestRedriveBackToLite: a dead letter of a lite topic goes back to it, behind what is there.
+func TestRedriveBackToLite(t *testing.T) {
+	b := newBench(t, Options{})
+	b.mustOpen()
+	b.defineLite()
+	require.NoError(t, b.engine.Define(t.Context(), &Definitions{
+		Topics:  []topic.Definition{{ID: topicDead, Name: deadPrefix + "lite", Queues: 1, Flush: topic.FlushSync, Version: 9}},
+		Version: 9,
+	}))
+	b.sendLite("x", "dead", "alive")
+	b.subscribeLite(groupLite, "client", "x")
+	ms, _ := b.popLite(groupLite, "client", 1)
+	require.Equal(t, []string{"dead"}, bodies(ms))
+	errs, err := b.forward(topicLite, groupLite, ms[0])
+	require.NoError(t, err)
+	require.NoError(t, errs[0])
+	require.Equal(t, 1, b.redrive(brokerapi.RedriveRequest{Max: 100}).Redriven)
+	require.Equal(t, []string{"alive", "dead"}, b.drainLite(groupLite, "client"))
+	b.sameAgain()
+}

@@ -161,10 +161,11 @@ func (m *Model) Recalled(x *Message, ok bool) error {
 	return nil
 }
 
-// Newest is the newest message of a topic with the id of x: a verdict that names the id is about that one.
+// Newest is the newest message that was sent to the topic of x with its id: a verdict that names the id is about
+// that one, wherever it is by now.
 func (m *Model) Newest(x *Message) *Message {
 	for _, o := range m.messages {
-		if o.Topic == x.Topic && o.ID == x.ID {
+		if o.origin == x.origin && o.ID == x.ID {
 			x = o
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/md5"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/perigee-mq/perigee/broker/group"
@@ -159,6 +160,13 @@ func (w *world) sendAgain() bool {
 	}
 	again := w.sent[max(0, len(w.sent)-20):]
 	req := again[w.rng.IntN(len(again))]
+	if req.Messages[0].Type == brokerapi.Normal && w.rng.IntN(3) == 0 { // the id is used again, for something else
+		req = &brokerapi.SendRequest{Topic: req.Topic, Messages: slices.Clone(req.Messages)}
+		m := &req.Messages[w.rng.IntN(len(req.Messages))]
+		m.Body = fmt.Appendf(nil, "%s %d", m.Body, w.rng.IntN(3))
+		m.Digest = md5.Sum(m.Body)
+		w.sent = append(w.sent, req)
+	}
 	for _, d := range w.topics {
 		if d.ID == record.TopicID(req.Topic) {
 			w.observe(d)

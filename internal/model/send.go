@@ -118,11 +118,8 @@ func (m *Model) Observed(t brokerapi.TopicID, d *brokerapi.Delivery, id string) 
 // died checks whether a message in a dead-letter topic is one of those that must show up there.
 func (m *Model) died(t brokerapi.TopicID, d *brokerapi.Delivery, id string) (err error, is bool) {
 	for i, death := range m.Deaths {
-		if m.groups[death.Group].Dead != t || death.Of.ID != id {
+		if m.groups[death.Group].Dead != t || death.Of.ID != id || death.Of.Body != string(d.Body) {
 			continue
-		}
-		if death.Of.Body != string(d.Body) {
-			return wrong("dead letter %s has another body", id), true
 		}
 		m.Deaths = slices.Delete(m.Deaths, i, i+1)
 		x := *death.Of

@@ -14,6 +14,7 @@
 package dedup
 
 import (
+	"cmp"
 	"encoding/binary"
 	"hash/crc32"
 	"log/slog"
@@ -44,6 +45,9 @@ const (
 	slotBytes   = 16
 	partMin     = 16 // slots
 
+	// sameMax is how many messages with one id and different bodies a generation remembers.
+	sameMax = 8
+
 	// keptNames is how many calls of Encode keep their files: those of the two checkpoints that are kept, and one
 	// that may be under way.
 	keptNames = 3
@@ -69,7 +73,7 @@ type generation struct {
 	begin record.Pos // of its first entry; names its file
 	at    int64      // store time of that one, ms
 	last  int64      // store time of the last one
-	n     int64      // entries, those included that a later one of the same hash has replaced
+	n     int64      // entries, those included that were replaced by later ones of the same hash
 	crc   uint32     // of all entries, CRC32C
 	fresh []byte     // entries that no Encode has handed over
 	parts [parts]part
@@ -162,17 +166,17 @@ func (g *generation) note(hash uint64, pos record.Pos, at int64) {
 	g.last = at
 }
 
-// put enters a hash, in the place of an equal one. It is false if the generation is full.
+// put enters a hash. It is false if the generation is full.
 func (g *generation) put(hash uint64, pos record.Pos, most int) bool {
 	p := &g.parts[hash%parts]
-	s := p.find(hash)
+	s := p.place(hash)
 	if s == nil || s.pos == 0 {
 		if (p.used+1)*4 > len(p.slots)*3 {
 			if len(p.slots) >= most {
 				return false
 			}
 			p.grow()
-			s = p.find(hash)
+			s = p.place(hash)
 		}
 		p.used++
 	}
@@ -180,15 +184,26 @@ func (g *generation) put(hash uint64, pos record.Pos, most int) bool {
 	return true
 }
 
-// find returns the slot of a hash, or the free one where it belongs; nil of an empty part.
-func (p *part) find(hash uint64) *slot {
+// place returns the slot that the next position of a hash takes: a free one, or that of its oldest position if
+// it has sameMax of them already; nil of an empty part.
+func (p *part) place(hash uint64) *slot {
 	if len(p.slots) == 0 {
 		return nil
 	}
+	var oldest *slot
+	same := 0
 	mask := uint64(len(p.slots) - 1)
 	for i := hash / parts & mask; ; i = (i + 1) & mask {
-		if s := &p.slots[i]; s.pos == 0 || s.hash == hash {
+		s := &p.slots[i]
+		switch {
+		case s.pos == 0 && same >= sameMax:
+			return oldest
+		case s.pos == 0:
 			return s
+		case s.hash == hash:
+			if same++; oldest == nil || s.pos < oldest.pos {
+				oldest = s
+			}
 		}
 	}
 }
@@ -198,19 +213,28 @@ func (p *part) grow() {
 	p.slots = make([]slot, max(partMin, 2*len(old)))
 	for i := range old {
 		if old[i].pos != 0 {
-			*p.find(old[i].hash) = old[i]
+			*p.place(old[i].hash) = old[i]
 		}
 	}
 }
 
 // Find appends the positions of messages that may be the one with this hash, the newest first: at most
-// one of each generation, 4.
+// 8 of each of 4 generations.
 func (w *Window) Find(hash uint64, dst []record.Pos) []record.Pos {
-	for _, g := range slices.Backward(w.gens) {
-		if s := g.parts[hash%parts].find(hash); s != nil && s.pos != 0 {
-			dst = append(dst, record.Pos(s.pos-1))
+	from := len(dst)
+	for _, g := range w.gens {
+		p := &g.parts[hash%parts]
+		if len(p.slots) == 0 {
+			continue
+		}
+		mask := uint64(len(p.slots) - 1)
+		for i := hash / parts & mask; p.slots[i].pos != 0; i = (i + 1) & mask {
+			if p.slots[i].hash == hash {
+				dst = append(dst, record.Pos(p.slots[i].pos-1))
+			}
 		}
 	}
+	slices.SortFunc(dst[from:], func(a, b record.Pos) int { return cmp.Compare(b, a) })
 	return dst
 }
 

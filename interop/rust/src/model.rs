@@ -171,9 +171,10 @@ pub async fn delay(lab: Arc<Lab>) -> Result<()> {
         }
     }
     lates.sort();
-    expect(lates[1] <= SECOND && lates[2] <= 3 * SECOND, || {
+    // the programs compete for the processor
+    expect(lates[0] <= SECOND && lates[2] <= 15 * SECOND, || {
         format!(
-            "messages came {lates:?} after they were due, want most within 1 s and all within 3 s"
+            "messages came {lates:?} after they were due, want one within 1 s and all within 15 s"
         )
     })?;
     consumer.quiet(AWAIT - SECOND).await?;

@@ -97,8 +97,8 @@ func (m *Model) Observed(t brokerapi.TopicID, d *brokerapi.Delivery, id string) 
 		}
 		return nil
 	}
-	if err, is := m.died(t, d, id); is {
-		return err
+	if m.died(t, d, id) {
+		return nil
 	}
 	for _, x := range m.messages {
 		if x.Topic != t || x.ID != id || x.Body != string(d.Body) || x.Offset >= 0 {
@@ -116,7 +116,7 @@ func (m *Model) Observed(t brokerapi.TopicID, d *brokerapi.Delivery, id string) 
 }
 
 // died checks whether a message in a dead-letter topic is one of those that must show up there.
-func (m *Model) died(t brokerapi.TopicID, d *brokerapi.Delivery, id string) (err error, is bool) {
+func (m *Model) died(t brokerapi.TopicID, d *brokerapi.Delivery, id string) bool {
 	for i, death := range m.Deaths {
 		if m.groups[death.Group].Dead != t || death.Of.ID != id || death.Of.Body != string(d.Body) {
 			continue
@@ -126,9 +126,9 @@ func (m *Model) died(t brokerapi.TopicID, d *brokerapi.Delivery, id string) (err
 		x.Topic, x.origin, x.Queue, x.Offset, x.State, x.sent, x.Pos = t, 0, d.Queue, d.Offset, Visible, m.count, -1
 		m.count++
 		m.messages = append(m.messages, &x)
-		return nil, true
+		return true
 	}
-	return nil, false
+	return false
 }
 
 // Missing names a message that should be in its queue by now and was not observed, "" if there is none.

@@ -9,7 +9,7 @@
 #   interop/run.sh cluster      only against the cluster
 #
 # INTEROP_LANGS   which clients, default "java python node go rust"
-# INTEROP_JOBS    how many programs run at a time, default 4: they mostly wait
+# INTEROP_JOBS    how many programs run at a time, default 2: each runs all its checks at a time
 #
 # Everything that is built, and what the programs wrote, is in interop/.build.
 set -euo pipefail
@@ -24,7 +24,7 @@ for target in "${targets[@]}"; do
   fi
 done
 read -ra langs <<<"${INTEROP_LANGS:-java python node go rust}"
-jobs_max=${INTEROP_JOBS:-4}
+jobs_max=${INTEROP_JOBS:-2}
 build=$PWD/interop/.build
 logs=$build/logs
 run=$(date +%H%M%S)

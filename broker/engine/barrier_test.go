@@ -133,6 +133,13 @@ func TestHiddenUntilDurable(t *testing.T) {
 	require.NoError(t, err)
 	for _, q := range qs {
 		require.Zero(t, q.Max)
+		r, err := wait(t, func(done func(*brokerapi.PullReply, error)) {
+			b.proxy.Pull(&brokerapi.PullRequest{Topic: brokerapi.TopicID(topicSync), Queue: q.Queue, Max: 32}, done)
+		})
+		require.NoError(t, err)
+		require.Empty(t, r.Messages)
+		require.Zero(t, r.Max)
+		r.Release()
 	}
 	release()
 	require.NoError(t, <-sent)

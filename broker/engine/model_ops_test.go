@@ -209,7 +209,7 @@ func (w *world) receiveBy(sub int, session bool) bool {
 	w.observe(w.topics[name])
 	w.dead(g)
 	p := &model.Popped{
-		Topic: t, Group: g, Client: w.client(), Max: 1 + w.rng.IntN(8), Invisible: w.rng.Int64N(20_000), Session: session,
+		Topic: t, Group: g, Client: w.client(), Max: 1 + w.rng.IntN(8), Invisible: 1 + w.rng.Int64N(20_000), Session: session,
 	}
 	req := &brokerapi.PopRequest{
 		Topic: t, Group: g, Client: p.Client, Max: p.Max, Invisible: time.Duration(p.Invisible) * time.Millisecond, Session: session,

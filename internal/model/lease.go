@@ -13,7 +13,7 @@ type Popped struct {
 	Group     brokerapi.GroupID
 	Client    string
 	Max       int
-	Invisible int64 // ms
+	Invisible int64 // ms, above 0
 	Session   bool
 	Lite      map[string]bool // lite topics that the client subscribes to; nil: this is no lite group
 	More      bool

@@ -66,7 +66,7 @@ const (
 )
 
 // ResetRequest moves a group's position in all queues of a topic that this broker has. What is below the
-// new position is done, leased or not, and its handles are refused from then on; what is at or above it
+// new position is done, leased or not, and its handles change nothing from then on (an ack finds it done); what is at or above it
 // is un-done again from its first attempt on.
 type ResetRequest struct {
 	User   string  `json:"user,omitempty"`

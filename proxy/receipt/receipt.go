@@ -34,7 +34,7 @@ import (
 // 60 bytes are 80 characters with no spare bits, so a handle has exactly one spelling.
 const (
 	version = 1
-	macAt   = 44
+	macAt   = rawSize - macSize
 	rawSize = 60
 
 	// Size is the length of a handle in characters.
@@ -77,9 +77,7 @@ func (h Handle) Append(dst []byte, id KeyID, key Key) []byte {
 	binary.LittleEndian.PutUint64(raw[20:], uint64(h.Offset))
 	binary.LittleEndian.PutUint64(raw[28:], uint64(h.Lease))
 	binary.LittleEndian.PutUint64(raw[36:], uint64(h.Epoch))
-	lo, hi := siphash.Hash128(key.k0, key.k1, raw[:macAt])
-	binary.LittleEndian.PutUint64(raw[macAt:], lo)
-	binary.LittleEndian.PutUint64(raw[macAt+8:], hi)
+	sign(raw[:], key)
 	return base64.RawURLEncoding.AppendEncode(dst, raw[:])
 }
 
@@ -96,10 +94,7 @@ func Decode(text []byte, keys Keys) (Handle, error) {
 	if !ok {
 		return Handle{}, errInvalid
 	}
-	lo, hi := siphash.Hash128(key.k0, key.k1, raw[:macAt])
-	// The difference is gathered before it is looked at, so that the time tells nothing.
-	diff := (lo ^ binary.LittleEndian.Uint64(raw[macAt:])) | (hi ^ binary.LittleEndian.Uint64(raw[macAt+8:]))
-	if diff != 0 || raw[0] != version || raw[2]|raw[3] != 0 {
+	if !signed(raw[:], key) || raw[0] != version || raw[2]|raw[3] != 0 {
 		return Handle{}, errInvalid
 	}
 	return Handle{
@@ -113,6 +108,25 @@ func Decode(text []byte, keys Keys) (Handle, error) {
 			Epoch:  brokerapi.Epoch(binary.LittleEndian.Uint64(raw[36:])),
 		},
 	}, nil
+}
+
+// macSize is the length of what authenticates a handle: its last bytes, SipHash-2-4 with 128 bits of all before.
+const macSize = 16
+
+// sign fills in the last bytes of a handle.
+func sign(raw []byte, key Key) {
+	at := len(raw) - macSize
+	lo, hi := siphash.Hash128(key.k0, key.k1, raw[:at])
+	binary.LittleEndian.PutUint64(raw[at:], lo)
+	binary.LittleEndian.PutUint64(raw[at+8:], hi)
+}
+
+// signed reports whether the last bytes of a handle are what sign makes. The difference is gathered before it
+// is looked at, so that the time tells nothing.
+func signed(raw []byte, key Key) bool {
+	at := len(raw) - macSize
+	lo, hi := siphash.Hash128(key.k0, key.k1, raw[:at])
+	return (lo^binary.LittleEndian.Uint64(raw[at:]))|(hi^binary.LittleEndian.Uint64(raw[at+8:])) == 0
 }
 
 // decode64 decodes text of four characters for each three bytes of dst. The library's decoder skips line breaks, which a handle must not

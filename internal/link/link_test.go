@@ -713,12 +713,12 @@ func TestKeepAliveUnderLoad(t *testing.T) {
 	})
 }
 
-// lagging is a transport on which a packet takes two seconds.
+// lagging is a transport on which a packet takes a second: a long answer takes many times the silence that ends a link.
 type lagging struct{ Transport }
 
 func (l lagging) Recv() ([]byte, error) {
 	packet, err := l.Transport.Recv()
-	time.Sleep(2 * time.Second)
+	time.Sleep(time.Second)
 	return packet, err
 }
 

@@ -2,14 +2,12 @@ package server
 
 import (
 	"context"
-	"crypto/md5"
 	"time"
 
 	rmqv2 "github.com/perigee-mq/perigee/api/apache/rocketmq/v2"
 	"github.com/perigee-mq/perigee/internal/brokerapi"
 	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/proxy/call"
-	"github.com/perigee-mq/perigee/proxy/receipt"
 	"github.com/perigee-mq/perigee/proxy/route"
 	"github.com/perigee-mq/perigee/proxy/wire"
 )
@@ -164,73 +162,6 @@ func (d *send) start(now time.Time) {
 	d.to(d.topic.Placements[d.at].Shard)
 }
 
-// prepare makes the broker's messages. The digest is over the body as received.
-func (d *send) prepare(now time.Time) {
-	peer := ""
-	for i := range d.req.Messages {
-		m := &d.req.Messages[i]
-		if len(m.BornHost) == 0 && peer == "" {
-			peer = d.call.Peer()
-		}
-		typ := typeOf(m)
-		from := len(d.sys)
-		d.sys = m.AppendSystem(d.sys, wire.System{
-			Type: int32(typ), Encoding: encodingOf(m), BornMS: now.UnixMilli(), BornHost: peer,
-		})
-		out := brokerapi.Message{
-			Queue: brokerapi.AnyQueue, Type: typ, Digest: md5.Sum(m.Body),
-			Priority: m.Priority, ID: m.MessageID, User: m.User, Sys: d.sys[from:len(d.sys):len(d.sys)], Body: m.Body,
-		}
-		if typ == brokerapi.Transaction && m.Recovery.Set {
-			out.CheckAfter = max(0, m.Recovery.Duration())
-		}
-		if typ == brokerapi.Delay {
-			out.DeliverAt = deliverAt(m)
-		}
-		if len(m.Tag) > 0 {
-			out.TagHash = brokerapi.HashTag(m.Tag)
-		}
-		if len(m.Group) > 0 {
-			out.GroupHash = brokerapi.HashGroup(m.Group)
-		}
-		if typ == brokerapi.Lite {
-			out.Lite = string(m.LiteTopic)
-		}
-		d.out.Messages = append(d.out.Messages, out)
-	}
-}
-
-// deliverAt is the time of a delayed message, never before what the sender said.
-func deliverAt(m *wire.SendMessage) int64 {
-	ms, _ := m.DeliverAt.UnixMillis()
-	if m.DeliverAt.Nanos%1e6 > 0 {
-		ms++
-	}
-	return max(ms, 0)
-}
-
-// recallHandle appends the handle by which a message that waits for its time can be recalled.
-func (d *send) recallHandle(dst []byte, i int, r *brokerapi.SendResult) []byte {
-	m, keys := &d.out.Messages[i], d.routes.HandleKeys()
-	if m.Type != brokerapi.Delay || r.Offset >= 0 || len(keys) == 0 {
-		return dst
-	}
-	due := m.DeliverAt
-	if r.Duplicate {
-		due = r.DeliverAt // the one that waits is the first one
-	}
-	h := receipt.Recall{Topic: d.topic.ID, Shard: d.asked, Ref: r.Pos, DeliverAt: due}
-	return h.Append(dst, receipt.KeyID(keys[0].ID), receipt.NewKey(keys[0].Key))
-}
-
-func encodingOf(m *wire.SendMessage) int32 {
-	if m.BodyEncoding == int32(rmqv2.Encoding_GZIP) {
-		return m.BodyEncoding
-	}
-	return int32(rmqv2.Encoding_IDENTITY)
-}
-
-// home sets the queues of messages with a message group and returns their shard, or that of messages of a
 // lite topic, if there are any.
 // A request is stored as one, so all of them must live in one shard.
 func (d *send) home() (shard brokerapi.ShardID, fixed bool, r refusal) {
@@ -311,25 +242,6 @@ func (d *send) answered(reply *brokerapi.SendReply, err error) {
 	}
 	d.call.Reply(d.reply(reply.Results))
 	d.release()
-}
-
-// reply has one entry per message: clients count them. The transaction id is the message id, for
-// plain messages too. A message without an offset yet shows 0.
-func (d *send) reply(results []brokerapi.SendResult) []byte {
-	size := 0
-	for i := range d.req.Messages {
-		size += 32 + receipt.RecallSize + 2*len(d.req.Messages[i].MessageID)
-	}
-	dst := okReply(size)
-	var handle []byte
-	for i := range results {
-		id := d.req.Messages[i].MessageID
-		handle = d.recallHandle(handle[:0], i, &results[i])
-		dst = wire.AppendSendEntry(dst, wire.SendEntry{
-			Code: int32(rmqv2.Code_OK), Text: okText, MessageID: id, TransactionID: id, Offset: max(0, int64(results[i].Offset)), RecallHandle: handle,
-		})
-	}
-	return dst
 }
 
 func (d *send) refuse(r refusal) {

@@ -42,6 +42,10 @@ race: ## run the tests with the race detector, in random order (needs a C compil
 mutate: ## switch rules off, one at a time: the tests must catch each (TRUST=1: they have just passed as the code is)
 	@go run ./hack/mutate $(if $(TRUST),-trust)
 
+.PHONY: faults
+faults: ## write the list of faults in docs/reliability.md from the tests
+	@go run ./hack/faults
+
 .PHONY: check
 check: gen-check lint race test conformance interop ## all that CI runs
 

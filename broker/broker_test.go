@@ -334,6 +334,8 @@ func (f *stuckFile) Sync() error {
 
 // TestFailedDisk: after a sync that failed the broker answers honestly, says so and ends; a later start
 // has all that was acknowledged.
+//
+//fault:storage fdatasync fails under load => callers hear that the outcome is unknown, the broker is not ready any more and ends with an error; a later start has all that was answered
 func TestFailedDisk(t *testing.T) {
 	k := newCluster(t)
 	mem := memfs.New()

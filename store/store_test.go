@@ -75,6 +75,7 @@ func TestBind(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
+//fault:damage the files that say whose a directory is, or what it promised, are missing, damaged or of a newer release => the start is refused with what to do, and nothing is changed
 func TestRefusedDirectories(t *testing.T) {
 	write := func(fs vfs.FS, name, text string) {
 		require.NoError(t, vfs.ReplaceFile(fs, filepath.Join(dir, name), []byte(text)))
@@ -147,6 +148,7 @@ func everyCut(t *testing.T, prepare func() *memfs.FS, act func(fs *memfs.FS) err
 	}
 }
 
+//fault:power the power goes at each operation of the first start of a directory => the next start works, and knows what was answered
 func TestPowerLossInFirstOpenAndBind(t *testing.T) {
 	everyCut(t, memfs.New, func(fs *memfs.FS) error {
 		s, err := store.Open(options(fs))
@@ -249,6 +251,7 @@ func TestMarkerOfAnotherLogIsNotClean(t *testing.T) {
 	}
 }
 
+//fault:damage the newest checkpoint is damaged => the one before is taken, or the log from its begin
 func TestDamagedCheckpointIsSetAside(t *testing.T) {
 	fs := memfs.New()
 	k := queue.Key{Topic: 1}
@@ -279,6 +282,7 @@ func TestDamagedCheckpointIsSetAside(t *testing.T) {
 	b.CloseClean()
 }
 
+//fault:damage all files of views are deleted => they are rebuilt from the log
 func TestViewsMayBeDeleted(t *testing.T) {
 	storetest.Backends(t, func(t *testing.T, fs vfs.FS, dir string) {
 		k := queue.Key{Topic: 1}
@@ -300,6 +304,7 @@ func TestViewsMayBeDeleted(t *testing.T) {
 	})
 }
 
+//fault:storage fdatasync fails => no checkpoint says more than the log has
 func TestFailedSyncSavesNoCheckpoint(t *testing.T) {
 	mem := memfs.New()
 	fs := faultfs.Wrap(mem)
@@ -319,6 +324,8 @@ func TestFailedSyncSavesNoCheckpoint(t *testing.T) {
 
 // TestPowerLossUnderWork cuts the power at a random operation of a run with sends, syncs, checkpoints
 // and restarts. Every message that was synced is found, in its place.
+//
+//fault:power the power goes at any operation under sends, syncs, checkpoints and restarts => every message that was synced is in its place
 func TestPowerLossUnderWork(t *testing.T) {
 	for seed := range uint64(90) {
 		rng := rand.New(rand.NewPCG(seed, 3))

@@ -298,6 +298,8 @@ func TestSessionComesBack(t *testing.T) {
 }
 
 // TestFenced: a broker whose place another one has ends.
+//
+//fault:operator a second process takes the place of a broker => the older one ends, told why
 func TestFenced(t *testing.T) {
 	for name, s := range map[string]step{
 		"update": {update: &controllerv1.BrokerUpdate{Fenced: true}},

@@ -22,6 +22,8 @@ type asyncBatch struct {
 
 // TestAsyncPowerCut cuts the power while messages are sent to an asynchronous topic. What is left is
 // everything up to some point, at or behind the last flush, and of no request a part.
+//
+//fault:power the power goes while messages are sent to an asynchronous topic => everything up to some point at or behind the last flush is there, and of no request a part
 func TestAsyncPowerCut(t *testing.T) {
 	rounds := 60 / raceSlows
 	if testing.Short() {

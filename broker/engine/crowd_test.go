@@ -147,6 +147,8 @@ func (c *crowd) pop(s brokerapi.Broker, rng *rand.Rand) {
 
 // TestCrowd lets many callers of all kinds run over several proxies that come and go, and closes the
 // engine in the middle: every call is answered once, and nothing is left.
+//
+//fault:kill proxies come and go under many callers, and the broker stops in the middle => every call is answered once, and nothing is left over
 func TestCrowd(t *testing.T) {
 	b := newBench(t, Options{CheckpointBytes: 256 << 10, TurnBytes: 16 << 10, FlushBytes: 32 << 10})
 	b.mustOpen()

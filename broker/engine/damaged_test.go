@@ -14,6 +14,8 @@ import (
 
 // TestDamagedMessage is left out of the reply, counted, and left alone for a while: a receive that is
 // repeated under its attempt id once met it again and again, without a pause.
+//
+//fault:damage a stored message is damaged while the broker runs => it is left out, counted and left alone for a while; what is around it comes
 func TestDamagedMessage(t *testing.T) {
 	b := newBench(t, Options{})
 	b.mustOpen()
@@ -147,6 +149,8 @@ func TestCloseWhileReading(t *testing.T) {
 
 // TestDamagedQueue: a consume queue that cannot be read is an error that people hear of, not an empty
 // queue; others go on, and the next start rebuilds it.
+//
+//fault:damage a consume queue cannot be read => an error that people hear of, not an empty queue; others go on; the next start rebuilds it
 func TestDamagedQueue(t *testing.T) {
 	b := newBench(t, Options{})
 	b.mustOpen()

@@ -18,6 +18,8 @@ import (
 // TestEveryFault makes the nth operation of each kind fail, from the start of a broker on, while a small
 // load runs, and cuts the power afterwards. Whatever was answered holds, the end is told once, and a later
 // start recovers.
+//
+//fault:storage each operation of the disk fails once, from the start of a broker on (write, short write, fdatasync, sync of a directory, create, allocate, rename, remove, open, read, map, list, stat), and the power goes afterwards => every answer holds, the end is told once, and a later start recovers
 func TestEveryFault(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)

@@ -339,6 +339,8 @@ func pick2(ms []got, group byte) []got {
 
 // TestOrderRecoversFromADamagedQueue: a replay that cannot read whose messages a lease handed out begins
 // with the log's first record, which writes the consume queues anew.
+//
+//fault:damage a consume queue of an ordered group is damaged at a start => it is written anew from the log
 func TestOrderRecoversFromADamagedQueue(t *testing.T) {
 	b := newOrderedBench(t, Options{})
 	many := make([]string, 3000)

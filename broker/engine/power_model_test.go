@@ -33,6 +33,8 @@ const (
 // TestPowerCutModel cuts the power while calls of every kind are under way, at a random operation of the
 // disk or right behind the answer of one kind, also while it recovers, and checks that all that was answered
 // before holds afterwards. What had no answer has happened wholly or not at all, and once.
+//
+//fault:power the power goes at any write or sync of the disk, or right behind an answer, also during recovery and several times, under calls of every kind => every answer holds (send, lease, ack, change, forward, redrive, recall, commit, rollback, check, offsets, reset, topic change); what had no answer has happened wholly or not at all, and once
 func TestPowerCutModel(t *testing.T) {
 	rounds := 140 / raceSlows
 	if testing.Short() {

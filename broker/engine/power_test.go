@@ -199,6 +199,8 @@ func (c *chaos) audit() {
 
 // TestPowerCut cuts the power at a random operation of the disk, many times, and checks every answer
 // that was given before.
+//
+//fault:power the power goes at any operation of the disk under sends, receives, acks and changes of one topic => every answer holds; each message is stored once, in its place
 func TestPowerCut(t *testing.T) {
 	rounds := 120 / raceSlows
 	if testing.Short() {

@@ -156,6 +156,8 @@ func TestRedriveTwiceAtOnce(t *testing.T) {
 
 // TestRedrivePowerCut: the power goes at every write of a redrive. Afterwards each letter is in exactly one
 // of the two topics, and a second redrive moves the rest.
+//
+//fault:power the power goes at every write of a redrive => each dead letter is in exactly one of the two topics; a second redrive moves the rest
 func TestRedrivePowerCut(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)

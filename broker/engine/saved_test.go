@@ -64,6 +64,8 @@ func TestIdleAfterACheckpoint(t *testing.T) {
 
 // TestFailedCheckpointWaits: a checkpoint that fails is tried again after the interval, not at once, and
 // the broker goes on.
+//
+//fault:storage a checkpoint cannot be written => the broker goes on, and tries again after the interval
 func TestFailedCheckpointWaits(t *testing.T) {
 	fs, fails, tries := &hookFS{FS: memfs.New()}, atomic.Bool{}, atomic.Int64{}
 	fs.set(func(op, name string) error {

@@ -111,6 +111,8 @@ func TestDeadlines(t *testing.T) {
 }
 
 // TestWallClockSteps: a step forward frees no lease, a step back makes no store time go back.
+//
+//fault:clock the wall clock steps forward and back by hours => no lease ends early, no store time goes back
 func TestWallClockSteps(t *testing.T) {
 	b := newBench(t, Options{})
 	b.mustOpen()

@@ -24,6 +24,8 @@ func (b *bench) hold() (free func()) {
 
 // TestSyncFailsAtClose: who waits for the disk when the last sync fails is told, and the engine says once
 // that it failed.
+//
+//fault:storage the last fdatasync of a clean stop fails => who waits for it is told so, and the end is no clean one
 func TestSyncFailsAtClose(t *testing.T) {
 	b := newBench(t, Options{})
 	f := faultfs.Wrap(memfs.New())

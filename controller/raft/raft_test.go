@@ -228,6 +228,8 @@ func TestNewerEntry(t *testing.T) {
 }
 
 // The older snapshot and the log stand in for a damaged one.
+//
+//fault:damage the newest snapshot of a controller is damaged => the older one and the log stand in for it
 func TestDamagedSnapshot(t *testing.T) {
 	dir := t.TempDir()
 	n := mustOpen(t, Options{Dir: dir})
@@ -274,6 +276,8 @@ func TestNewerSnapshot(t *testing.T) {
 }
 
 // A store that fails ends the node.
+//
+//fault:storage the store of a controller fails => the controller ends
 func TestStorageFailureIsFinal(t *testing.T) {
 	n := mustOpen(t, Options{Dir: t.TempDir()})
 	n.store.check(fmt.Errorf("no space left on device")) //nolint:errcheck // the report is what counts

@@ -96,6 +96,8 @@ func TestReceiveCancelledWhileWaiting(t *testing.T) {
 
 // TestReceiveCancelledAnywhere cancels receives at any time. Whatever stage that hits, every message
 // comes again until it is acknowledged, and its attempts never go back.
+//
+//fault:client receives are cancelled at any moment => each message comes again until it is acknowledged, and its attempts never go back
 func TestReceiveCancelledAnywhere(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
@@ -139,6 +141,8 @@ func TestReceiveCancelledAnywhere(t *testing.T) {
 
 // TestSendCancelledAnywhere cancels sends at any time. A message is stored once or not at all, and
 // those whose sends were answered are.
+//
+//fault:client sends are cancelled at any moment => each message is stored once or not at all
 func TestSendCancelledAnywhere(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
@@ -177,6 +181,8 @@ func TestSendCancelledAnywhere(t *testing.T) {
 }
 
 // TestAckCancelledAnywhere cancels acks and changes at any time: a message is done or comes again.
+//
+//fault:client acks are cancelled at any moment => each is done or not, and says so when repeated
 func TestAckCancelledAnywhere(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())

@@ -40,6 +40,8 @@ func refuses(t *testing.T, args []string, words ...string) {
 }
 
 // TestDirectories: a data directory serves one process, and only who it belongs to.
+//
+//fault:operator a second process on a data directory, or a directory of another role, broker or cluster => refused with a clear sentence
 func TestDirectories(t *testing.T) {
 	t.Parallel()
 	k, abroad := newCluster(t), newCluster(t)

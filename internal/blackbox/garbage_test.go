@@ -54,6 +54,8 @@ func nested(depth int) []byte {
 
 // TestGarbage sends bytes that are no request to every method. What was stored of them is what was
 // answered OK, and nothing of it is an internal error.
+//
+//fault:client bytes that are no request, to every method => refused; what was stored of them is what was answered OK; no internal error
 func TestGarbage(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())

@@ -50,6 +50,8 @@ func damaged(good string, rng *rand.Rand) []string {
 }
 
 // TestDamagedHandles: an ack or a change with anything but the very handle does nothing.
+//
+//fault:client receipt handles that were changed => nothing is done
 func TestDamagedHandles(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())

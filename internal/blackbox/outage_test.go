@@ -23,6 +23,8 @@ const away = "HA_NOT_AVAILABLE|PROXY_TIMEOUT"
 
 // TestBrokerKilled: while a broker is gone its messages and leases are refused, never judged; after its
 // restart everything that was answered is still true.
+//
+//fault:kill a broker is killed while leases are out => calls for what is there are refused, never judged; after its start all that was answered is true, and nobody lost an attempt
 func TestBrokerKilled(t *testing.T) {
 	t.Parallel()
 	k := newCluster(t)
@@ -92,6 +94,8 @@ func TestBrokerKilled(t *testing.T) {
 
 // TestBrokersKilledUnderLoad kills each broker several times while clients send, receive, acknowledge
 // through both proxies. The ledger tells whether all promises were kept.
+//
+//fault:kill brokers of a cluster are killed in turn under load through two proxies => every message that was answered is there once, acknowledged ones never come again
 func TestBrokersKilledUnderLoad(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
@@ -154,6 +158,8 @@ func TestBrokersKilledUnderLoad(t *testing.T) {
 }
 
 // TestControllerKilled: messages flow while the controller is away and when it comes back.
+//
+//fault:kill the controller is killed under load => messages flow; topics are refused meanwhile, and can be made when it is back
 func TestControllerKilled(t *testing.T) {
 	t.Parallel()
 	k := newCluster(t)
@@ -213,6 +219,8 @@ func TestControllerKilled(t *testing.T) {
 }
 
 // TestTopicWhileBrokerIsDown: a topic is reported made only when its brokers know it.
+//
+//fault:kill a topic is made while a broker is gone => it is not reported as made before all its brokers know it
 func TestTopicWhileBrokerIsDown(t *testing.T) {
 	t.Parallel()
 	k := newCluster(t)

@@ -17,6 +17,8 @@ import (
 
 // TestSlowReaders: clients that receive and never read hold up nobody else, and what they did not take
 // goes to others with the same attempt number when they go away.
+//
+//fault:client clients receive and never read => nobody else is held up; what they did not take goes to others with the same attempt number
 func TestSlowReaders(t *testing.T) {
 	t.Parallel()
 	const (

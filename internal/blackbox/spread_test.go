@@ -87,6 +87,8 @@ func TestTwoGroups(t *testing.T) {
 
 // TestProxyKilled: what was received through a proxy that is gone is acknowledged, changed and repeated
 // through another one.
+//
+//fault:kill a proxy is killed while its clients hold leases => they are acknowledged, changed and repeated through another proxy
 func TestProxyKilled(t *testing.T) {
 	t.Parallel()
 	k := newCluster(t)

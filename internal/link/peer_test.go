@@ -37,6 +37,8 @@ func join(frames ...[]byte) []byte {
 }
 
 // A peer that breaks the protocol ends the link with an error that says how.
+//
+//fault:network a proxy breaks the protocol between proxy and broker => the link ends with an error that says how
 func TestBadClient(t *testing.T) {
 	const whole = flagFirst | flagLast
 	for name, test := range map[string]struct {
@@ -79,6 +81,7 @@ func TestBadClient(t *testing.T) {
 	}
 }
 
+//fault:network a broker breaks the protocol between proxy and broker => the link ends with an error that says how
 func TestBadServer(t *testing.T) {
 	const whole = flagFirst | flagLast
 	for name, test := range map[string]struct {

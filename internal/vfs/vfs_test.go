@@ -136,6 +136,8 @@ func TestLock(t *testing.T) {
 
 // TestReplaceFileFaults fails each operation of ReplaceFile in turn: the file has the old content or the
 // new one, and no temporary file stays.
+//
+//fault:storage each operation of replacing a file fails => it has the old content or the new one
 func TestReplaceFileFaults(t *testing.T) {
 	for n := 1; ; n++ {
 		mem := memfs.New()

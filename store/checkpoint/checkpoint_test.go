@@ -86,6 +86,7 @@ func TestSaveRemovesLaterOnesAndLeftovers(t *testing.T) {
 	require.Equal(t, []string{Name(100), Name(150), "README"}, names)
 }
 
+//fault:damage a checkpoint is damaged => it is not taken
 func TestDamagedOneIsLeftAside(t *testing.T) {
 	whole := sample(200)
 	content := whole.Encode()
@@ -157,6 +158,8 @@ func TestSetAsideAndForget(t *testing.T) {
 
 // TestPowerLossInSave cuts the power at each operation of a Save: the new checkpoint is found, or the
 // one before, and never none or half of one. Once Save returned it is the new one.
+//
+//fault:power the power goes at each operation of saving a checkpoint => the new one is found or the one before, never half of one
 func TestPowerLossInSave(t *testing.T) {
 	for nth := 1; ; nth++ {
 		for seed := range uint64(12) {
@@ -187,6 +190,8 @@ func TestPowerLossInSave(t *testing.T) {
 }
 
 // TestFaultsInSave fails each operation of a Save: the checkpoint before stays, and no temporary file.
+//
+//fault:storage each operation of saving a checkpoint fails => the one before stays, and no temporary file
 func TestFaultsInSave(t *testing.T) {
 	for nth := 1; ; nth++ {
 		mem := newFS(t)

@@ -225,6 +225,8 @@ func TestOptions(t *testing.T) {
 }
 
 // TestFailureIsFinal fails a write and a sync: nothing is appended any more, Durable stays.
+//
+//fault:storage a write or fdatasync of the log fails => nothing is appended any more, and nothing more counts as durable
 func TestFailureIsFinal(t *testing.T) {
 	for _, op := range []faultfs.Op{faultfs.OpSync, faultfs.OpWrite} {
 		t.Run(op.String(), func(t *testing.T) {
@@ -268,6 +270,8 @@ func TestFailureIsFinal(t *testing.T) {
 
 // TestNextSegmentFails shows that appends go on while the next segment cannot be made, until there is no
 // room, and that the preparer tries again.
+//
+//fault:storage the next file of the log cannot be made => appends go on in the one that is there, and it is tried again
 func TestNextSegmentFails(t *testing.T) {
 	fs := faultfs.Wrap(memfs.New())
 	o := options(fs)

@@ -32,6 +32,8 @@ type crasher struct {
 // TestCrash is the promise of the log: every record below Durable is found, nothing damaged is returned,
 // a batch is whole or absent, whatever is lost in a power cut at any operation; and what a recovery has
 // shown stays.
+//
+//fault:power the power goes, or the process is killed, at any operation of the log, again and again => every record below the durable end is found, nothing damaged is returned, a batch is whole or absent, and what a recovery has shown stays
 func TestCrash(t *testing.T) {
 	seeds := 150
 	if testing.Short() {
@@ -136,6 +138,8 @@ func (c *crasher) fatal(format string, args ...any) {
 // TestFaults fails every single operation of a run, one after the other. The run ends with an error or
 // does not notice (a preparation that is tried again); what it promised is there afterwards, also after
 // a power cut.
+//
+//fault:storage each operation of the log's files fails once, with a power cut behind it => what was promised is there; after a failed sync nothing is appended
 func TestFaults(t *testing.T) {
 	for op := faultfs.OpCreate; op <= faultfs.OpMap; op++ {
 		for nth := 1; ; nth++ {

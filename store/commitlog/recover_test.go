@@ -16,6 +16,8 @@ import (
 )
 
 // TestTornTailIsCut damages what was never synced: it and everything behind it goes, durably.
+//
+//fault:damage what was never synced is damaged, over several files => it and all behind it is cut, for good
 func TestTornTailIsCut(t *testing.T) {
 	for _, far := range []int{0, 3} { // how many segments the lost part reaches on
 		t.Run(fmt.Sprint(far), func(t *testing.T) {
@@ -53,6 +55,8 @@ func TestTornTailIsCut(t *testing.T) {
 }
 
 // TestIncompleteBatchIsCut loses the last record of a chain, within a segment and across segments.
+//
+//fault:power the end of a batch is lost, within a file and across files => nothing of the batch is there
 func TestIncompleteBatchIsCut(t *testing.T) {
 	for _, size := range []int{100, 7000} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
@@ -80,6 +84,8 @@ func TestIncompleteBatchIsCut(t *testing.T) {
 }
 
 // TestDamageBelowDurable refuses to cut what was promised, and changes nothing.
+//
+//fault:damage a bit is flipped, or a file zeroed, below what was promised => the start is refused and names file and byte; nothing is changed
 func TestDamageBelowDurable(t *testing.T) {
 	fs := memfs.New()
 	l, _ := mustStart(t, options(fs))
@@ -112,6 +118,7 @@ func TestDamageBelowDurable(t *testing.T) {
 	requireSame(t, all[:2], found, "given up")
 }
 
+//fault:damage a file of the log is missing, or has the name of another => the start is refused and says which
 func TestMissingAndForeignSegments(t *testing.T) {
 	build := func() (*memfs.FS, []entry) {
 		fs := memfs.New()
@@ -190,6 +197,8 @@ func TestNewerMarkRefuses(t *testing.T) {
 
 // TestStaleEpochIsNoRecord puts a whole record of an older epoch, at its right position, behind the end:
 // what a truncation would leave if it were not cleared.
+//
+//fault:power a whole record of an earlier life stands behind the end (stale bytes) => it is no record
 func TestStaleEpochIsNoRecord(t *testing.T) {
 	fs := memfs.New()
 	l, _ := mustStart(t, options(fs))

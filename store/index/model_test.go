@@ -228,6 +228,8 @@ func TestModel(t *testing.T) {
 
 // TestPowerCut: power goes at each operation of writing a run in turn. The next start finds the file whole, or
 // takes its part of the log.
+//
+//fault:power the power goes at each operation of writing a file of the index => the next start finds it whole, or reads its part of the log again
 func TestPowerCut(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -277,6 +279,8 @@ func TestPowerCut(t *testing.T) {
 
 // TestStaleFile: the tail of the log was lost and written anew, with other keys at the same positions and
 // times. The file of before is not taken for that of now.
+//
+//fault:power the log lost its tail and was written anew, with other keys at the same positions => the index of before is not taken for that of now
 func TestStaleFile(t *testing.T) {
 	o := Options{FS: memfs.New(), Dir: "index", RunEntries: 50}
 	fill := func(key string) (*Store, *machine) {

@@ -228,6 +228,7 @@ func TestIdleTailsLeaveMemory(t *testing.T) {
 	require.Equal(t, 2, s.Stats().Extents)
 }
 
+//fault:damage a block of the consume queues is damaged => it is found, never returned
 func TestDamageIsFound(t *testing.T) {
 	fs := memfs.New()
 	s := openStore(t, small(fs))
@@ -309,6 +310,7 @@ func TestOpenKeepsFileSizeAndRefusesLaterFormat(t *testing.T) {
 	require.True(t, mqerr.Is(err, mqerr.Unsupported), "%v", err)
 }
 
+//fault:storage fdatasync of the consume queues fails => nothing more counts as saved
 func TestFailedSyncIsFinal(t *testing.T) {
 	fs := faultfs.Wrap(memfs.New())
 	s := openStore(t, small(fs))
@@ -322,6 +324,7 @@ func TestFailedSyncIsFinal(t *testing.T) {
 	require.ErrorIs(t, err, faultfs.ErrInjected)
 }
 
+//fault:storage a write to the consume queues fails => nothing of it is shown
 func TestFailedWritesChangeNothing(t *testing.T) {
 	for _, op := range []faultfs.Op{faultfs.OpWrite, faultfs.OpCreate, faultfs.OpAllocate} {
 		for nth := 1; ; nth++ {

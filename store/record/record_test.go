@@ -97,6 +97,8 @@ func TestGolden(t *testing.T) {
 }
 
 // TestDamage flips each bit of a record: none goes unnoticed.
+//
+//fault:damage each bit of a record is flipped => none goes unnoticed
 func TestDamage(t *testing.T) {
 	b := whole(record.TypeMsg, kinds[0].encode(kinds[0].sample))
 	_, err := record.Decode(b)

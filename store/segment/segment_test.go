@@ -78,6 +78,7 @@ func TestReadWrite(t *testing.T) {
 	}
 }
 
+//fault:damage a file of the log is shorter than it should be => it is refused
 func TestOpenRefusesCutFile(t *testing.T) {
 	f := memfs.New()
 	require.NoError(t, vfs.ReplaceFile(f, filepath.Join("/", segment.Name(0)), make([]byte, 12)))
@@ -127,6 +128,8 @@ func TestLastReaderUnmaps(t *testing.T) {
 }
 
 // TestCreateFaults fails each operation of Create: no usable file stays, and no space is lost.
+//
+//fault:storage each operation of making a file of the log fails => no usable file stays, and no space is lost
 func TestCreateFaults(t *testing.T) {
 	for n := 1; ; n++ {
 		mem := memfs.New()

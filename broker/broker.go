@@ -94,9 +94,10 @@ type Broker struct {
 	ready  chan struct{}
 	failed chan error
 
-	running atomic.Pointer[engine.Engine] // set when recovered
-	noSpace atomic.Bool                   // the next file of the log cannot be made
-	wanted  *ctl.Wanted                   // topics of its own that the engine needs
+	recovery engine.Recovery
+	running  atomic.Pointer[engine.Engine] // set when recovered
+	noSpace  atomic.Bool                   // the next file of the log cannot be made
+	wanted   *ctl.Wanted                   // topics of its own that the engine needs
 }
 
 // New returns a broker that has not started.
@@ -125,6 +126,8 @@ func (b *Broker) Term() ctl.Term { return b.term }
 // saved and the clean-shutdown marker written. An error means that the broker could not start or had
 // to stop; what was acknowledged is in the log.
 func (b *Broker) Run(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, b.recovery.Stop)
+	defer stop()
 	if err := b.open(); err != nil {
 		return err
 	}
@@ -145,6 +148,7 @@ func (b *Broker) open() error {
 	o := b.o.Engine
 	o.Store = st
 	o.NoSpace = b.noSpace.Load
+	o.Recovery = &b.recovery
 	o.Events.WantTopic = b.wanted.Want
 	failed := o.Events.Failed
 	o.Events.Failed = func(err error) {

@@ -16,6 +16,7 @@ import (
 
 	controllerv1 "github.com/perigee-mq/perigee/api/perigee/controller/v1"
 	"github.com/perigee-mq/perigee/broker"
+	"github.com/perigee-mq/perigee/broker/engine"
 	"github.com/perigee-mq/perigee/controller"
 	"github.com/perigee-mq/perigee/internal/brokerapi"
 	"github.com/perigee-mq/perigee/internal/mqerr"
@@ -227,6 +228,8 @@ func TestRestart(t *testing.T) {
 
 	again := k.start(o)
 	require.Zero(t, again.replayed, "no record of the log is read")
+	require.Zero(t, again.Progress().Records)
+	require.Zero(t, again.Progress().Bytes())
 	_, later := again.Leads()
 	require.Greater(t, later, epoch)
 	require.Equal(t, []string{"three"}, again.user(topic, group).take())
@@ -287,7 +290,9 @@ func TestStopBeforeTheControllerAnswers(t *testing.T) {
 
 	silent := &cluster{t: t, conn: dial(t, bufconn.Listen(1))}
 	b := silent.run(o)
-	require.Eventually(t, func() bool { return b.Live() == nil && b.Healthy() != nil }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return b.Progress().Stage == engine.StageDone }, patience, time.Millisecond)
+	require.NoError(t, b.Live())
+	require.ErrorContains(t, b.Healthy(), "waits for the controller")
 	require.Error(t, b.stop())
 	require.NoError(t, silent.conn.Close())
 	_, err := vfs.OS.Stat(o.DataDir + "/clean.json")

@@ -1,8 +1,15 @@
 package broker
 
-import "errors"
+import (
+	"errors"
 
-var errStarting = errors.New("the broker is starting: it recovers its log or waits for the controller")
+	"github.com/perigee-mq/perigee/broker/engine"
+)
+
+var errStarting = errors.New("the broker is starting: it waits for the controller")
+
+// Progress tells how far the recovery of the broker's views has come; when it is over, what was read for it.
+func (b *Broker) Progress() engine.Progress { return b.recovery.Progress() }
 
 // Live tells why this process should be ended, nil if it works.
 func (b *Broker) Live() error {
@@ -17,6 +24,9 @@ func (b *Broker) Healthy() error {
 	select {
 	case <-b.ready:
 	default:
+		if err := b.Progress().Err(); err != nil {
+			return err
+		}
 		return errStarting
 	}
 	return b.Live()

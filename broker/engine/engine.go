@@ -88,6 +88,8 @@ type Options struct {
 	SpaceReserve int64
 	// Log receives what an operator acts on. Default: discard.
 	Log *slog.Logger
+	// Recovery tells how far Open has come. Default: nobody looks.
+	Recovery *Recovery
 	// Events report to metrics and tests.
 	Events Events
 }
@@ -111,6 +113,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Recovery == nil {
+		o.Recovery = new(Recovery)
 	}
 	set(&o.FlushInterval, 500*time.Millisecond)
 	set(&o.FlushBytes, 8<<20)
@@ -203,6 +208,7 @@ func Open(o Options) (*Engine, error) {
 	e.syncer.init(e.log, e.inbox.wake, o.FlushInterval)
 	e.indexer.init(e)
 	e.writer.init(e)
+	defer o.Recovery.watch(o.Log)()
 	if err := e.views.recover(o); err != nil {
 		return nil, err
 	}

@@ -68,6 +68,7 @@ func (v *views) reset() {
 func (v *views) recover(o Options) error {
 	began := time.Now()
 	from := v.store.Log().First()
+	o.Recovery.begin(StageCheckpoint)
 	if c := v.store.Checkpoint(); c != nil {
 		if err := v.decode(c); err != nil {
 			o.Log.Warn("checkpoint cannot be used, rebuilding the views from the log", "error", err.Error())
@@ -94,6 +95,7 @@ func (v *views) recover(o Options) error {
 	if err != nil {
 		return err
 	}
+	o.Recovery.over(r.End)
 	if f := o.Events.Recovered; f != nil {
 		f(from, r.End, n, time.Since(began))
 	}
@@ -103,9 +105,16 @@ func (v *views) recover(o Options) error {
 // replay applies the log from a record on. It returns how many records that were.
 func (v *views) replay(o Options, from record.Pos) (r commitlog.Recovered, n int64, err error) {
 	v.saved, v.unread = from, false
-	o.Log.Debug("recovery started", "from", int64(from))
+	promised, err := v.store.Log().Promised()
+	if err != nil {
+		return r, 0, err
+	}
+	o.Recovery.replaying(from, promised)
 	r, err = v.store.Log().Recover(from, func(rec record.Record) error {
 		n++
+		if err := o.Recovery.step(rec.Pos); err != nil {
+			return err
+		}
 		v.index.settle()
 		return v.apply(rec)
 	})

@@ -1,6 +1,10 @@
 package record
 
-import "math"
+import (
+	"math"
+
+	"github.com/perigee-mq/perigee/internal/mqerr"
+)
 
 // Move is the body of a TypeMove record: a record that is still referred to is carried forward out of a
 // segment that is about to be deleted. Who refers to From refers to this record now.
@@ -47,6 +51,36 @@ func DecodeMove(body []byte) (m Move, err error) {
 	m.From, m.Version, m.Type, m.Epoch, m.Time = s.pos(), s.u8(), Type(s.u8()), Epoch(s.uvarint()), s.num(math.MaxInt64)
 	m.Body = s.span(uint64(len(s.b)))
 	return m, s.end(TypeMove)
+}
+
+// Unwrap is the record that a TypeMove record carries, with the position at which it was written first;
+// any other record is returned as it is. The header has no checksum and no flags, and a size as if the record
+// were written now: the bytes in the log are those of the Move. A Move carries messages (TypeMsg, TypeDead)
+// and nothing else: all else is Corrupt. A message of a later release is Unsupported.
+func Unwrap(r Record) (Record, error) {
+	if r.Type != TypeMove {
+		return r, nil
+	}
+	m, err := DecodeMove(r.Body)
+	if err != nil {
+		return Record{}, err
+	}
+	size := Total(len(m.Body))
+	h := Header{
+		Type: m.Type, Version: m.Version, Size: uint32(size), Tail: uint16(size - HeaderSize - len(m.Body)), Pos: m.From, Epoch: m.Epoch, Time: m.Time,
+	}
+	if err := h.Supported(); err != nil {
+		return Record{}, err
+	}
+	if m.Type != TypeMsg && m.Type != TypeDead {
+		return Record{}, mqerr.New(mqerr.Corrupt, "MOVE record at %d carries a record of type %v, and only messages are carried", r.Pos, m.Type)
+	}
+	return Record{Header: h, Body: m.Body}, nil
+}
+
+// Wrap is the Move that carries a record which Unwrap returned, or one that was never moved.
+func Wrap(r *Record) Move {
+	return Move{From: r.Pos, Version: r.Version, Type: r.Type, Epoch: r.Epoch, Time: r.Time, Body: r.Body}
 }
 
 // Snapshot is the body of a TypeSnapshot record: a chunk of the base state of every view at a position.

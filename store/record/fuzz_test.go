@@ -1,6 +1,7 @@
 package record_test
 
 import (
+	"bytes"
 	"reflect"
 	"testing"
 
@@ -50,6 +51,31 @@ func FuzzMove(f *testing.F)       { fuzz(f, record.TypeMove) }
 func FuzzSnapshot(f *testing.F)   { fuzz(f, record.TypeSnapshot) }
 func FuzzSessionEnd(f *testing.F) { fuzz(f, record.TypeSessionEnd) }
 func FuzzSkip(f *testing.F)       { fuzz(f, record.TypeSkip) }
+func FuzzTrim(f *testing.F)       { fuzz(f, record.TypeTrim) }
+
+// FuzzUnwrap feeds any bytes as the body of a MOVE: what is taken out of it goes in again.
+func FuzzUnwrap(f *testing.F) {
+	for _, k := range kinds {
+		if k.typ == record.TypeMove {
+			f.Add(k.encode(k.sample))
+		}
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r, err := record.Unwrap(record.Record{Header: record.Header{Type: record.TypeMove}, Body: b})
+		if err != nil {
+			if !mqerr.Is(err, mqerr.Corrupt) && !mqerr.Is(err, mqerr.Unsupported) {
+				t.Fatalf("%v", err)
+			}
+			return
+		}
+		m := record.Wrap(&r)
+		again := make([]byte, record.MoveSize(&m))
+		record.PutMove(again, &m)
+		if !bytes.Equal(b, again) {
+			t.Fatalf("%x became %x", b, again)
+		}
+	})
+}
 
 // FuzzRecord feeds any bytes to the header and checksum; seeds are whole records.
 func FuzzRecord(f *testing.F) {

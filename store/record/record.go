@@ -54,12 +54,13 @@ const (
 	TypeSnapshot   Type = 15 // base state of every view, in chunks
 	TypeSessionEnd Type = 16 // the leases of one client session end
 	TypeSkip       Type = 17 // offsets that a group's filter let pass
-	numTypes            = 18
+	TypeTrim       Type = 18 // the log is about to begin later: queues give up what lies before
+	numTypes            = 19
 )
 
 var typeNames = [numTypes]string{
 	"0", "PAD", "MSG", "POP_CK", "POP_ACK", "POP_CHANGE", "DELIVER", "TXN_END", "TXN_CHECK", "RECALL",
-	"DEAD", "OFFSET", "META", "EPOCH", "MOVE", "SNAPSHOT", "SESSION_END", "SKIP",
+	"DEAD", "OFFSET", "META", "EPOCH", "MOVE", "SNAPSHOT", "SESSION_END", "SKIP", "TRIM",
 }
 
 // String is the name of the type as in docs/format/record.md.

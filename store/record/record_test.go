@@ -38,7 +38,7 @@ func TestEveryTypeHasACodec(t *testing.T) {
 		require.True(t, covered[h.Type], "%v", h.Type)
 		require.NotContains(t, h.Type.String(), "type", "a name for %d", h.Type)
 	}
-	require.Equal(t, record.TypeSkip+1, h.Type)
+	require.Equal(t, record.TypeTrim+1, h.Type)
 }
 
 func TestRoundTrip(t *testing.T) {
@@ -205,6 +205,48 @@ func TestMisuse(t *testing.T) {
 	require.Panics(t, func() { record.PopAckSize(&falling) })
 	require.Panics(t, func() { record.PutSkip(make([]byte, 3), &record.Skip{}) }, "too short")
 	require.Panics(t, func() { record.PutSkip(make([]byte, 99), &record.Skip{}) }, "too long")
+	high := record.Trim{Queues: []record.TrimQueue{{First: 5, Held: []record.Held{{Offset: 5}}}}}
+	require.Panics(t, func() { record.TrimSize(&high) }, "a held entry that the queue still has")
 	many := record.PopAck{Sections: []record.AckSection{{Offsets: make([]record.QueueOffset, record.MaxItems+1)}}}
 	require.Panics(t, func() { record.PopAckSize(&many) })
+}
+
+// TestUnwrap holds what a MOVE carries against the record that was carried, moved once and twice.
+func TestUnwrap(t *testing.T) {
+	for _, typ := range []record.Type{record.TypeMsg, record.TypeDead} {
+		var first record.Record
+		for _, k := range kinds {
+			if k.typ == typ {
+				r, err := record.Decode(whole(typ, k.encode(k.sample)))
+				require.NoError(t, err)
+				first = r
+			}
+		}
+		same, err := record.Unwrap(first)
+		require.NoError(t, err)
+		require.Equal(t, first, same, "a record that was not moved")
+		moved := first
+		for pos := range record.Pos(2) {
+			m := record.Wrap(&moved)
+			b := make([]byte, record.MoveSize(&m))
+			record.PutMove(b, &m)
+			r, err := record.Decode(whole(record.TypeMove, b))
+			require.NoError(t, err)
+			r.Pos, r.Time = 1<<40+pos*8, 1_800_000_000_000
+			moved, err = record.Unwrap(r)
+			require.NoError(t, err)
+			want := first
+			want.CRC, want.Flags = 0, 0
+			require.Equal(t, want, moved)
+		}
+	}
+	for typ, kind := range map[record.Type]mqerr.Kind{record.TypePopAck: mqerr.Corrupt, record.TypeMove: mqerr.Corrupt, record.TypePad: mqerr.Corrupt, 0: mqerr.Unsupported, 200: mqerr.Unsupported} {
+		m := record.Move{From: 8, Version: 1, Type: typ}
+		b := make([]byte, record.MoveSize(&m))
+		record.PutMove(b, &m)
+		_, err := record.Unwrap(record.Record{Header: record.Header{Type: record.TypeMove}, Body: b})
+		require.True(t, mqerr.Is(err, kind), "%v: %v", typ, err)
+	}
+	_, err := record.Unwrap(record.Record{Header: record.Header{Type: record.TypeMove}, Body: []byte{1}})
+	require.True(t, mqerr.Is(err, mqerr.Corrupt), "%v", err)
 }

@@ -112,6 +112,12 @@ var kinds = []kind{
 			{Queue: 2, Next: 1000},
 		},
 	}, drawPopCk, record.PopCkSize, record.PutPopCk, decodePopCk),
+	kindOf(record.TypeTrim, record.Trim{At: 1 << 31, Time: 1_700_000_000_000, Last: true, Queues: []record.TrimQueue{
+		{Topic: 7, Queue: 2, First: 1000, Held: []record.Held{
+			{Offset: 5, Pos: 4096, Size: 1200, Time: 1_690_000_000_000, TagHash: 1, GroupHash: 2}, {Offset: 999, Pos: 80, Size: 96, Time: 1_699_000_000_000},
+		}},
+		{Topic: 8, Queue: 0, First: 3},
+	}}, drawTrim, record.TrimSize, record.PutTrim, record.DecodeTrim),
 }
 
 var samplePlaces = []record.Place{
@@ -210,5 +216,19 @@ func drawPopAck(t *rapid.T) record.PopAck {
 func drawPopChange(t *rapid.T) record.PopChange {
 	return record.PopChange{Topic: draw[record.TopicID](t), Group: draw[record.GroupID](t), Until: drawTime(t), Changes: list(t, func(t *rapid.T) record.Change {
 		return record.Change{Queue: drawQueue(t), Offset: drawOffset(t), Lease: drawPos(t), Keep: draw[bool](t)}
+	})}
+}
+
+func drawTrim(t *rapid.T) record.Trim {
+	return record.Trim{At: drawPos(t), Time: drawTime(t), Last: draw[bool](t), Queues: list(t, func(t *rapid.T) record.TrimQueue {
+		q := record.TrimQueue{Topic: draw[record.TopicID](t), Queue: drawQueue(t)}
+		for _, off := range drawOffsets(t) {
+			q.Held = append(q.Held, record.Held{
+				Offset: off, Pos: drawPos(t), Size: rapid.Uint32Range(0, 1<<28).Draw(t, "size") * 8, Time: drawTime(t), TagHash: draw[uint64](t), GroupHash: draw[uint64](t),
+			})
+			q.First = off + 1
+		}
+		q.First += drawOffset(t) / 2
+		return q
 	})}
 }

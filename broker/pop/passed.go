@@ -84,10 +84,13 @@ func readSpan(b []byte, end int64) (span, int) {
 }
 
 // take removes the oldest one.
-func (p *passed) take() {
-	p.n--
-	p.head.first++
-	if p.head.n--; p.head.n > 0 {
+func (p *passed) take() { p.takeN(1) }
+
+// takeN removes the n oldest ones, all of the first span.
+func (p *passed) takeN(n int64) {
+	p.n -= n
+	p.head.first += n
+	if p.head.n -= n; p.head.n > 0 {
 		return
 	}
 	if len(p.blocks) == 0 {
@@ -99,15 +102,26 @@ func (p *passed) take() {
 	if p.at == 0 {
 		end = b.base
 	}
-	s, n := readSpan(b.b[p.at:], end)
+	s, m := readSpan(b.b[p.at:], end)
 	p.head = s
-	if p.at += n; p.at == len(b.b) {
+	if p.at += m; p.at == len(b.b) {
 		*b = block{}
 		p.blocks, p.at = p.blocks[1:], 0
 		if len(p.blocks) == 0 {
 			p.blocks = nil
 		}
 	}
+}
+
+// dropBelow removes those below off, and tells fn of each run. It returns how many these were.
+func (p *passed) dropBelow(off int64, fn func(s span)) (dropped int64) {
+	for p.n > 0 && p.head.first < off {
+		s := span{p.head.first, min(p.head.n, off-p.head.first)}
+		p.takeN(s.n)
+		fn(s)
+		dropped += s.n
+	}
+	return dropped
 }
 
 // has reports whether an offset is among them.

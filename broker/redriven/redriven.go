@@ -102,6 +102,18 @@ func (t *Table) DropTopic(id record.TopicID) {
 	}
 }
 
+// Forget drops what was moved below off, where the queue begins now.
+func (t *Table) Forget(k Key, off record.QueueOffset) {
+	spans := t.queues[k]
+	i := find(spans, int64(off))
+	if spans = slices.Delete(spans, 0, i); len(spans) == 0 {
+		delete(t.queues, k)
+		return
+	}
+	spans[0].from = max(spans[0].from, int64(off))
+	t.queues[k] = spans
+}
+
 func (t *Table) keys() []Key {
 	keys := make([]Key, 0, len(t.queues))
 	for k := range t.queues {

@@ -80,6 +80,10 @@ var arrows = []arrow{
 		why: "the table of dead letters that were moved on is a pure function of records",
 	},
 	{
+		from: "broker/carry", to: []string{"store/record", "store/queue", "internal/mqerr"}, solo: true,
+		why: "what retention left of a log is a pure function of records; it keeps queue entries",
+	},
+	{
 		from: "broker/filter", to: []string{"store/record", "internal/mqerr", "internal/sql92"}, solo: true,
 		why: "a filter judges one message and knows nothing of who asks",
 	},

@@ -30,13 +30,6 @@ type moved struct {
 	Place
 }
 
-// Held is the queue entry of a message below the first offset of its queue that is leased or waits for a
-// retry.
-type Held struct {
-	Offset record.QueueOffset
-	Entry  queue.Entry
-}
-
 // Reader names a group and a topic that it reads.
 type Reader struct {
 	Group record.GroupID
@@ -50,14 +43,14 @@ type Reader struct {
 type Table struct {
 	mu    sync.RWMutex // guards moved and held against readers beside the owner
 	moved []moved      // by from
-	held  map[queue.Key][]Held
+	held  map[queue.Key][]record.Held
 
 	lost  map[Reader]int64
 	begin record.Pos // what the newest finished step deleted below
 }
 
 // New returns an empty table.
-func New() *Table { return &Table{held: map[queue.Key][]Held{}, lost: map[Reader]int64{}} }
+func New() *Table { return &Table{held: map[queue.Key][]record.Held{}, lost: map[Reader]int64{}} }
 
 func byFrom(m moved, from record.Pos) int { return cmp.Compare(m.from, from) }
 
@@ -110,7 +103,7 @@ func (t *Table) Len() int {
 }
 
 // Hold replaces what is held of a queue. list rises by offset; none lets all go. The table keeps it.
-func (t *Table) Hold(k queue.Key, list []Held) error {
+func (t *Table) Hold(k queue.Key, list []record.Held) error {
 	for i := range list {
 		if list[i].Offset < 0 || i > 0 && list[i].Offset <= list[i-1].Offset {
 			return mqerr.New(mqerr.Corrupt, "topic %d queue %d: offset %d is held out of order", k.Topic, k.Queue, list[i].Offset)
@@ -130,15 +123,25 @@ func (t *Table) Hold(k queue.Key, list []Held) error {
 func (t *Table) Held(k queue.Key, off record.QueueOffset) (queue.Entry, bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	i, is := slices.BinarySearchFunc(t.held[k], off, func(h Held, off record.QueueOffset) int { return cmp.Compare(h.Offset, off) })
+	i, is := slices.BinarySearchFunc(t.held[k], off, func(h record.Held, off record.QueueOffset) int { return cmp.Compare(h.Offset, off) })
 	if !is {
 		return queue.Entry{}, false
 	}
-	return t.held[k][i].Entry, true
+	return EntryOf(&t.held[k][i]), true
+}
+
+// EntryOf is a held entry as its queue had it.
+func EntryOf(h *record.Held) queue.Entry {
+	return queue.Entry{Pos: h.Pos, Size: h.Size, Time: h.Time, TagHash: h.TagHash, GroupHash: h.GroupHash}
+}
+
+// HeldOf is a queue entry that is held.
+func HeldOf(off record.QueueOffset, e *queue.Entry) record.Held {
+	return record.Held{Offset: off, Pos: e.Pos, Size: e.Size, Time: e.Time, TagHash: e.TagHash, GroupHash: e.GroupHash}
 }
 
 // EachHeld calls fn for what is held, in no order.
-func (t *Table) EachHeld(fn func(k queue.Key, h *Held)) {
+func (t *Table) EachHeld(fn func(k queue.Key, h *record.Held)) {
 	for k, list := range t.held {
 		for i := range list {
 			fn(k, &list[i])
@@ -186,7 +189,7 @@ func (t *Table) Lost(r Reader) int64 { return t.lost[r] }
 func (t *Table) DropTopic(id record.TopicID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	maps.DeleteFunc(t.held, func(k queue.Key, _ []Held) bool { return k.Topic == id })
+	maps.DeleteFunc(t.held, func(k queue.Key, _ []record.Held) bool { return k.Topic == id })
 	maps.DeleteFunc(t.lost, func(r Reader, _ int64) bool { return r.Topic == id })
 }
 

@@ -56,9 +56,9 @@ func TestHeldAndLost(t *testing.T) {
 	table := New()
 	k, other := queue.Key{Topic: 3, Queue: 1}, queue.Key{Topic: 2, Queue: 65536}
 	entry := queue.Entry{Pos: 80, Size: 96, Time: 1_700_000_000_000, TagHash: 1, GroupHash: 1 << 63}
-	require.NoError(t, table.Hold(k, []Held{{4, entry}, {9, entry}}))
-	require.NoError(t, table.Hold(other, []Held{{0, entry}}))
-	require.Error(t, table.Hold(k, []Held{{9, entry}, {4, entry}}))
+	require.NoError(t, table.Hold(k, []record.Held{HeldOf(4, &entry), HeldOf(9, &entry)}))
+	require.NoError(t, table.Hold(other, []record.Held{HeldOf(0, &entry)}))
+	require.Error(t, table.Hold(k, []record.Held{HeldOf(9, &entry), HeldOf(4, &entry)}))
 	got, is := table.Held(k, 9)
 	require.True(t, is)
 	require.Equal(t, entry, got)
@@ -67,7 +67,7 @@ func TestHeldAndLost(t *testing.T) {
 	require.Equal(t, 3, table.HeldLen())
 	require.Equal(t, []queue.Key{other, k}, table.HeldQueues())
 	n := 0
-	table.EachHeld(func(queue.Key, *Held) { n++ })
+	table.EachHeld(func(queue.Key, *record.Held) { n++ })
 	require.Equal(t, 3, n)
 
 	table.Lose(Reader{Group: 7, Topic: 3}, 5)
@@ -98,7 +98,7 @@ func TestWhatCannotBeIsRefused(t *testing.T) {
 		require.Error(t, table.Move(record.Pos(m[0]), record.Pos(m[1]), uint32(m[2])))
 	}
 	require.NoError(t, table.Move(8, 16, 48))
-	require.NoError(t, table.Hold(queue.Key{Topic: 1}, []Held{{Offset: 3}}))
+	require.NoError(t, table.Hold(queue.Key{Topic: 1}, []record.Held{{Offset: 3}}))
 	table.Lose(Reader{1, 1}, 1)
 	good := table.Encode(nil)
 	for n := range good {
@@ -111,7 +111,7 @@ func FuzzDecode(f *testing.F) {
 	table := New()
 	_ = table.Move(8, 16, 48)
 	_ = table.Move(24, 4096, 80)
-	_ = table.Hold(queue.Key{Topic: 1, Queue: 2}, []Held{{Offset: 3, Entry: queue.Entry{Pos: 8, Size: 48, Time: 5}}})
+	_ = table.Hold(queue.Key{Topic: 1, Queue: 2}, []record.Held{{Offset: 3, Pos: 8, Size: 48, Time: 5}})
 	table.Lose(Reader{1, 1}, 9)
 	table.Finish(10)
 	f.Add(table.Encode(nil))

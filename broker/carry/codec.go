@@ -55,7 +55,7 @@ func (r Reader) compare(o Reader) int {
 	return cmp.Or(cmp.Compare(r.Group, o.Group), cmp.Compare(r.Topic, o.Topic))
 }
 
-func appendHeld(dst []byte, k queue.Key, list []Held) []byte {
+func appendHeld(dst []byte, k queue.Key, list []record.Held) []byte {
 	dst = binary.AppendUvarint(dst, uint64(k.Topic))
 	dst = binary.AppendUvarint(dst, uint64(k.Queue))
 	dst = binary.AppendUvarint(dst, uint64(len(list)))
@@ -63,11 +63,11 @@ func appendHeld(dst []byte, k queue.Key, list []Held) []byte {
 	for i := range list {
 		h := &list[i]
 		dst = binary.AppendUvarint(dst, uint64(h.Offset-last))
-		dst = binary.AppendUvarint(dst, uint64(h.Entry.Pos))
-		dst = binary.AppendUvarint(dst, uint64(h.Entry.Size))
-		dst = binary.AppendUvarint(dst, uint64(h.Entry.Time))
-		dst = binary.LittleEndian.AppendUint64(dst, h.Entry.TagHash)
-		dst = binary.LittleEndian.AppendUint64(dst, h.Entry.GroupHash)
+		dst = binary.AppendUvarint(dst, uint64(h.Pos))
+		dst = binary.AppendUvarint(dst, uint64(h.Size))
+		dst = binary.AppendUvarint(dst, uint64(h.Time))
+		dst = binary.LittleEndian.AppendUint64(dst, h.TagHash)
+		dst = binary.LittleEndian.AppendUint64(dst, h.GroupHash)
 		last = h.Offset
 	}
 	return dst
@@ -139,20 +139,20 @@ func (r *reader) moved() []moved {
 	return list
 }
 
-func (r *reader) held() (queue.Key, []Held) {
+func (r *reader) held() (queue.Key, []record.Held) {
 	k := queue.Key{Topic: record.TopicID(r.num(math.MaxUint32)), Queue: record.QueueID(r.num(math.MaxInt32))}
 	n := r.count(heldMin)
 	r.must(n > 0)
-	list := make([]Held, 0, n)
+	list := make([]record.Held, 0, n)
 	last := int64(0)
 	for i := range n {
 		gap := r.num(math.MaxInt64 - last)
 		r.must(i == 0 || gap > 0)
 		last += gap
-		h := Held{Offset: record.QueueOffset(last), Entry: queue.Entry{
-			Pos: record.Pos(r.num(math.MaxInt64)), Size: uint32(r.num(math.MaxUint32)), Time: r.num(math.MaxInt64),
+		h := record.Held{
+			Offset: record.QueueOffset(last), Pos: record.Pos(r.num(math.MaxInt64)), Size: uint32(r.num(math.MaxUint32)), Time: r.num(math.MaxInt64),
 			TagHash: r.u64(), GroupHash: r.u64(),
-		}}
+		}
 		if r.bad {
 			return k, nil
 		}

@@ -389,3 +389,33 @@ func (m *model) keys() []Key {
 	})
 	return all
 }
+
+func (m *model) heldBelow(k Key, first int64) []record.QueueOffset {
+	var all []record.QueueOffset
+	for _, off := range m.queues[k].offsets() {
+		if off < first {
+			all = append(all, record.QueueOffset(off))
+		}
+	}
+	return all
+}
+
+// trim returns how many messages are lost.
+func (m *model) trim(k Key, first int64, held []record.QueueOffset) (lost int64) {
+	q := m.queues[k]
+	for off := range q.undone {
+		if off < first && !slices.Contains(held, record.QueueOffset(off)) {
+			delete(q.undone, off)
+		}
+	}
+	for off := range q.passed {
+		if off < first {
+			lost++
+			delete(q.passed, off)
+		}
+	}
+	lost += max(0, first-q.next)
+	q.next = max(q.next, first)
+	m.sweep()
+	return lost
+}

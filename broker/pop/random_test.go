@@ -48,7 +48,7 @@ func TestRandom(t *testing.T) {
 	}
 	t.Logf("operations: %v", count)
 	if *seedFlag == 0 {
-		for _, op := range []string{"lease", "again", "ack", "change", "skip", "session end", "advance", "restart", "misfit", "drop", "reset", "bury", "order", "lease in order"} {
+		for _, op := range []string{"lease", "again", "ack", "change", "skip", "session end", "advance", "restart", "misfit", "drop", "reset", "trim", "bury", "order", "lease in order"} {
 			if count[op] < *seedsFlag {
 				t.Errorf("only %d times %q", count[op], op)
 			}
@@ -170,6 +170,8 @@ func (r *run) step() string {
 	case n < 98:
 		r.reset()
 		return "reset"
+	case n < 99:
+		return r.trim()
 	default:
 		r.restart()
 		return "restart"
@@ -517,6 +519,44 @@ func (r *run) reset() {
 	q.next, q.undone, q.passed = off, map[int64]*modelMessage{}, map[int64]bool{}
 	r.model.sweep()
 	r.apply(func(t *Table) error { return t.ApplyReset(k, record.QueueOffset(off)) })
+}
+
+// trim makes a queue begin later for everybody; most of what was handed out stays.
+func (r *run) trim() string {
+	k := r.key()
+	q := r.model.queues[k]
+	if q == nil {
+		return "trim of nothing"
+	}
+	r.flush()
+	first := r.rng.Int64N(q.next + 3)
+	var held []record.QueueOffset
+	for _, off := range q.offsets() {
+		if off < first && r.rng.IntN(4) > 0 {
+			held = append(held, record.QueueOffset(off))
+		}
+	}
+	if want := r.model.heldBelow(k, first); !slices.Equal(want, r.table.Below(k, record.QueueOffset(first), nil)) {
+		r.t.Errorf("below %d of %v is not %v", first, k, want)
+	}
+	lost := r.model.trim(k, first, held)
+	told := func(fn func(func(from, to record.QueueOffset))) (n int64) {
+		fn(func(from, to record.QueueOffset) { n += int64(to - from) })
+		return n
+	}
+	if n := told(func(f func(from, to record.QueueOffset)) { r.table.Unread(k, record.QueueOffset(first), f) }); n != lost {
+		r.t.Errorf("%v has %d unread below %d, want %d", k, n, first, lost)
+	}
+	if off, known := r.table.OldestUnread(k); !known || (int64(off) < first) != (lost > 0) {
+		r.t.Errorf("%v: oldest unread %d (%v), %d below %d", k, off, known, lost, first)
+	}
+	r.apply(func(t *Table) error {
+		if n := told(func(f func(from, to record.QueueOffset)) { t.Trim(k, record.QueueOffset(first), held, f) }); n != lost {
+			r.t.Errorf("a trim of %v to %d loses %d, want %d", k, first, n, lost)
+		}
+		return nil
+	})
+	return "trim"
 }
 
 // restart goes on with the state as decoded, or as rebuilt from the log.

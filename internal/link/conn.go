@@ -45,8 +45,6 @@ type conn struct {
 	next  time.Time      // when the keeper wakes
 
 	heard atomic.Bool   // a packet came since the keeper looked
-	fed   atomic.Bool   // and it held messages or events
-	spoke atomic.Bool   // a packet went since then
 	alarm chan struct{} // wakes the keeper
 	done  chan struct{} // closed when err is set
 	gone  chan struct{} // closed when all goroutines have ended
@@ -116,7 +114,6 @@ func (c *conn) write() {
 			c.n.PacketsOut.Add(1)
 			c.n.FramesOut.Add(frames)
 			c.n.BytesOut.Add(int64(len(packet)))
-			c.spoke.Store(true)
 			err = c.t.Send(packet)
 		}
 		for _, m := range done {
@@ -214,7 +211,6 @@ func (c *conn) dispatch(h head, payload []byte) error {
 	case kindPong:
 	default:
 		c.mu.Unlock()
-		c.fed.Store(true)
 		return c.side.frame(h, payload)
 	}
 	c.work.Signal()
@@ -271,17 +267,13 @@ func (c *conn) keep() {
 	}
 }
 
-// signOfLife asks a silent peer for one, and gives one to a peer that sends much and hears nothing: its
-// ping would stand behind what it has sent.
+// signOfLife gives the peer one, and asks for one if the peer is silent. It is given at every look, whatever
+// else has gone since the last: a peer that sends much may hear nothing else, its ping stands behind what it
+// has sent, and its patience ends two looks after it heard something, so signs that far apart would race with it.
 func (c *conn) signOfLife(ask bool) {
-	silent := !c.spoke.Swap(false)
-	give := c.fed.Swap(false) && silent
-	if !ask && !give {
-		return
-	}
 	c.mu.Lock()
 	c.out.ping = c.out.ping || ask
-	c.out.pong = c.out.pong || give
+	c.out.pong = c.out.pong || !ask
 	c.work.Signal()
 	c.mu.Unlock()
 }

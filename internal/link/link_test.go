@@ -696,13 +696,19 @@ func TestDrainCrossed(t *testing.T) {
 
 // A peer that sends a lot and hears little is told that it is heard.
 func TestKeepAliveUnderLoad(t *testing.T) {
+	for _, lag := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 7 * time.Second} {
+		t.Run(lag.String(), func(t *testing.T) { keepAliveUnderLoad(t, lag) })
+	}
+}
+
+func keepAliveUnderLoad(t *testing.T, lag time.Duration) {
 	bubble(t, func(t *testing.T) {
 		h := &handler{hold: all}
 		near, far := Pipe()
 		s := NewServer(far, h, Options{})
-		c := NewClient(lagging{near}, ClientOptions{})
+		c := NewClient(lagging{near, lag}, ClientOptions{})
 		atEnd(t, c, s)
-		time.Sleep(3 * time.Second)
+		time.Sleep(lag + time.Second)
 		k := newCall(t, Pop, []byte("x"))
 		c.Start(&k.Call)
 		synctest.Wait()
@@ -713,12 +719,15 @@ func TestKeepAliveUnderLoad(t *testing.T) {
 	})
 }
 
-// lagging is a transport on which a packet takes a second: a long answer takes many times the silence that ends a link.
-type lagging struct{ Transport }
+// lagging is a transport on which a packet takes its time: a long answer takes many times the silence that ends a link.
+type lagging struct {
+	Transport
+	lag time.Duration
+}
 
 func (l lagging) Recv() ([]byte, error) {
 	packet, err := l.Transport.Recv()
-	time.Sleep(time.Second)
+	time.Sleep(l.lag)
 	return packet, err
 }
 

@@ -16,13 +16,14 @@ type Code uint32
 // The gRPC codes that handlers use themselves. Failures of the service are answers with a public
 // Status inside, at gRPC code OK.
 const (
-	OK              Code = 0
-	Cancelled       Code = 1
-	Unknown         Code = 2
-	InvalidArgument Code = 3
-	Internal        Code = 13
-	Unimplemented   Code = 12
-	Unavailable     Code = 14
+	OK                Code = 0
+	Cancelled         Code = 1
+	Unknown           Code = 2
+	InvalidArgument   Code = 3
+	ResourceExhausted Code = 8
+	Internal          Code = 13
+	Unimplemented     Code = 12
+	Unavailable       Code = 14
 )
 
 // Info is what a transport knows about a request.
@@ -37,6 +38,9 @@ type Info interface {
 	Peer() string
 	// Local is the address at which the caller was accepted, host:port.
 	Local() string
+	// RetryAfter asks the caller to come again after a pause, in the trailer retry-after-ms. It counts
+	// if it comes before the completion.
+	RetryAfter(pause time.Duration)
 }
 
 // Unary is a call with one request and one reply. Exactly one of Reply and Fail completes it, from

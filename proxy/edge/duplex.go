@@ -68,7 +68,7 @@ func (s *Server) duplexHandler(name string, f func(call.Duplex) error) grpc.Stre
 		return unimplemented(name)
 	}
 	return func(_ any, ss grpc.ServerStream) error {
-		d := &duplex{info: info{ss.Context()}, ss: ss}
+		d := &duplex{info: info{ctx: ss.Context()}, ss: ss}
 		defer d.end()
 		result := make(chan error, 1)
 		s.duplexes.Go(func() {
@@ -82,6 +82,7 @@ func (s *Server) duplexHandler(name string, f func(call.Duplex) error) grpc.Stre
 		})
 		select {
 		case err := <-result:
+			d.trail(ss)
 			return publicError(err)
 		case <-s.draining:
 			return nil

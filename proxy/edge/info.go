@@ -3,14 +3,33 @@ package edge
 import (
 	"context"
 	"net"
+	"strconv"
+	"sync/atomic"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 )
 
-// info is call.Info over the context of a grpc-go stream.
-type info struct{ ctx context.Context }
+// info is call.Info over a grpc-go stream.
+type info struct {
+	ctx   context.Context
+	pause atomic.Int64 // that the caller is asked for, ms; 0: none
+}
+
+// trailerRetry tells a caller that was refused when to come again.
+const trailerRetry = "retry-after-ms"
+
+// RetryAfter asks for a pause.
+func (i *info) RetryAfter(pause time.Duration) { i.pause.Store(pause.Milliseconds()) }
+
+// trail sets the trailers of a call that is about to end.
+func (i *info) trail(ss grpc.ServerStream) {
+	if ms := i.pause.Load(); ms > 0 {
+		ss.SetTrailer(metadata.Pairs(trailerRetry, strconv.FormatInt(ms, 10)))
+	}
+}
 
 // Context ends when the caller gave up, its deadline passed or the server stops.
 func (i *info) Context() context.Context { return i.ctx }

@@ -47,7 +47,7 @@ func (s *Server) streamHandler(name string, f func(call.Stream)) grpc.StreamHand
 		return unimplemented(name)
 	}
 	return func(_ any, ss grpc.ServerStream) error {
-		c := &stream{info: info{ss.Context()}, ss: ss}
+		c := &stream{info: info{ctx: ss.Context()}, ss: ss}
 		if err := ss.RecvMsg(&c.in); err != nil {
 			c.in.free()
 			return err
@@ -62,6 +62,7 @@ func (s *Server) streamHandler(name string, f func(call.Stream)) grpc.StreamHand
 			return errForced
 		}
 		c.in.free()
+		c.trail(ss)
 		return c.err()
 	}
 }

@@ -85,7 +85,7 @@ func (s *Server) unaryHandler(name string, f func(call.Unary)) grpc.StreamHandle
 		return unimplemented(name)
 	}
 	return func(_ any, ss grpc.ServerStream) error {
-		u := &unary{info: info{ss.Context()}}
+		u := &unary{info: info{ctx: ss.Context()}}
 		if err := ss.RecvMsg(&u.in); err != nil {
 			u.in.free()
 			return err
@@ -102,6 +102,7 @@ func (s *Server) unaryHandler(name string, f func(call.Unary)) grpc.StreamHandle
 			return errForced
 		}
 		u.in.free()
+		u.trail(ss)
 		if err := u.err(); err != nil {
 			return err
 		}

@@ -33,7 +33,7 @@ type ackShard struct {
 func (s *Server) AckMessage(c call.Unary) {
 	client, no := clientID(c)
 	if no.given() {
-		c.Reply(statusReply(no))
+		reject(c, no)
 		return
 	}
 	a := &ack{s: s, call: c}
@@ -43,7 +43,7 @@ func (s *Server) AckMessage(c call.Unary) {
 	}
 	s.o.Clients.Heard(client, s.o.Now())
 	if no = a.check(); no.given() {
-		c.Reply(statusReply(no))
+		reject(c, no)
 		return
 	}
 	a.start()
@@ -136,6 +136,7 @@ func (a *ack) finish() {
 		results[i] = refuse(rmqv2.Code_OK, okText)
 		if err != nil {
 			results[i] = a.s.outcome(RPCAckMessage, err)
+			results[i].hint(a.call)
 		}
 		switch {
 		case i == 0:

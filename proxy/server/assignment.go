@@ -16,7 +16,7 @@ import (
 func (s *Server) QueryAssignment(c call.Unary) {
 	client, r := clientID(c)
 	if r.given() {
-		c.Reply(statusReply(r))
+		reject(c, r)
 		return
 	}
 	var q wire.QueryAssignmentRequest
@@ -29,12 +29,12 @@ func (s *Server) QueryAssignment(c call.Unary) {
 		r = checkGroup(q.Group.Name)
 	}
 	if r.given() {
-		c.Reply(statusReply(r))
+		reject(c, r)
 		return
 	}
 	endpoints, r := s.endpoints(c, &q.Endpoints)
 	if r.given() {
-		c.Reply(statusReply(r))
+		reject(c, r)
 		return
 	}
 	settings, _ := s.o.Clients.Settings(client)
@@ -47,7 +47,7 @@ func (s *Server) QueryAssignment(c call.Unary) {
 	held := q // the request's bytes live until the call is completed
 	s.topicMissing(c, string(held.Topic.Name), func(routes *route.Snapshot, t *route.Topic, err error) {
 		if err != nil {
-			c.Reply(statusReply(s.outcome(RPCQueryAssignment, err)))
+			reject(c, s.outcome(RPCQueryAssignment, err))
 			return
 		}
 		c.Reply(assignmentReply(routes, t, &held, endpoints, pulls))

@@ -22,6 +22,7 @@ func (s *Server) ChangeInvisibleDuration(c call.Unary) {
 		return
 	}
 	answer := func(r refusal) {
+		r.hint(c)
 		dst := make([]byte, 0, 32+len(r.text)+len(q.Handle))
 		c.Reply(wire.AppendHandle(appendRefusal(dst, r), q.Handle))
 	}

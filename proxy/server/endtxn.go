@@ -49,7 +49,7 @@ type endTxn struct {
 func (s *Server) EndTransaction(c call.Unary) {
 	client, no := clientID(c)
 	if no.given() {
-		c.Reply(statusReply(no))
+		reject(c, no)
 		return
 	}
 	e := &endTxn{s: s, call: c}
@@ -59,7 +59,7 @@ func (s *Server) EndTransaction(c call.Unary) {
 	}
 	s.o.Clients.Heard(client, s.o.Now())
 	if no = e.check(); no.given() {
-		c.Reply(statusReply(no))
+		reject(c, no)
 		return
 	}
 	switch rmqv2.TransactionResolution(e.req.Resolution) {
@@ -142,7 +142,7 @@ func (e *endTxn) next() {
 
 func (e *endTxn) finish(err error) {
 	if err != nil {
-		e.call.Reply(statusReply(e.s.outcome(RPCEndTransaction, err)))
+		reject(e.call, e.s.outcome(RPCEndTransaction, err))
 		return
 	}
 	e.call.Reply(okReply(0))

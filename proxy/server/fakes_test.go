@@ -28,6 +28,7 @@ type testUnary struct {
 	reply []byte
 	code  call.Code
 	text  string
+	pause time.Duration // asked for
 }
 
 func newUnary(t testing.TB, req proto.Message) *testUnary {
@@ -43,6 +44,7 @@ func (u *testUnary) Context() context.Context     { return u.ctx }
 func (u *testUnary) Deadline() (time.Time, bool)  { return u.deadline, !u.deadline.IsZero() }
 func (u *testUnary) Header(name string) string    { return u.headers[name] }
 func (u *testUnary) Peer() string                 { return "192.0.2.7:4711" }
+func (u *testUnary) RetryAfter(d time.Duration)   { u.pause = d }
 func (u *testUnary) Local() string                { return "192.0.2.1:8081" }
 func (u *testUnary) Request() []byte              { return u.request }
 func (u *testUnary) Reply(msg []byte)             { u.end(func() { u.reply = msg }) }

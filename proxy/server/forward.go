@@ -19,7 +19,7 @@ func (s *Server) ForwardMessageToDeadLetterQueue(c call.Unary) {
 	}
 	client, no := clientID(c)
 	if no.given() {
-		c.Reply(statusReply(no))
+		reject(c, no)
 		return
 	}
 	s.o.Clients.Heard(client, s.o.Now())
@@ -27,15 +27,15 @@ func (s *Server) ForwardMessageToDeadLetterQueue(c call.Unary) {
 		no = checkGroup(q.Group.Name)
 	}
 	if no.given() {
-		c.Reply(statusReply(no))
+		reject(c, no)
 		return
 	}
 	s.forward(c, &q, func(err error) {
 		if err != nil {
-			c.Reply(statusReply(s.outcome(RPCForwardMessage, err)))
+			reject(c, s.outcome(RPCForwardMessage, err))
 			return
 		}
-		c.Reply(statusReply(refuse(rmqv2.Code_OK, okText)))
+		reject(c, refuse(rmqv2.Code_OK, okText))
 	})
 }
 

@@ -13,7 +13,7 @@ import (
 func (s *Server) Heartbeat(c call.Unary) {
 	client, no := clientID(c)
 	if no.given() {
-		c.Reply(statusReply(no))
+		reject(c, no)
 		return
 	}
 	var q wire.HeartbeatRequest
@@ -27,7 +27,7 @@ func (s *Server) Heartbeat(c call.Unary) {
 		return
 	}
 	if no := checkGroup(q.Group.Name); no.given() {
-		c.Reply(statusReply(no))
+		reject(c, no)
 		return
 	}
 	alive := func() {
@@ -40,7 +40,7 @@ func (s *Server) Heartbeat(c call.Unary) {
 	}
 	s.groupMissing(c, string(q.Group.Name), func(_ *route.Group, err error) {
 		if err != nil {
-			c.Reply(statusReply(s.outcome(RPCHeartbeat, err)))
+			reject(c, s.outcome(RPCHeartbeat, err))
 			return
 		}
 		alive()

@@ -48,7 +48,7 @@ func (s *Server) placeOf(rpc RPC, q *wire.MessageQueue) (place, refusal) {
 func (s *Server) asking(c call.Unary, rpc RPC, at place, f func(context.Context, brokerapi.Broker) ([]byte, error)) {
 	home, err := s.shard(s.o.Routes.Load(), at.shard)
 	if err != nil {
-		c.Reply(statusReply(s.outcome(rpc, err)))
+		reject(c, s.outcome(rpc, err))
 		return
 	}
 	go func() {
@@ -56,7 +56,8 @@ func (s *Server) asking(c call.Unary, rpc RPC, at place, f func(context.Context,
 		defer cancel()
 		reply, err := f(ctx, home.broker)
 		if err != nil {
-			reply = statusReply(s.outcome(rpc, err))
+			reject(c, s.outcome(rpc, err))
+			return
 		}
 		c.Reply(reply)
 	}()
@@ -66,7 +67,7 @@ func (s *Server) asking(c call.Unary, rpc RPC, at place, f func(context.Context,
 func (s *Server) UpdateOffset(c call.Unary) {
 	client, no := clientID(c)
 	if no.given() {
-		c.Reply(statusReply(no))
+		reject(c, no)
 		return
 	}
 	q := &wire.UpdateOffsetRequest{}
@@ -86,12 +87,12 @@ func (s *Server) UpdateOffset(c call.Unary) {
 		at, no = s.placeOf(RPCUpdateOffset, &q.Queue)
 	}
 	if no.given() {
-		c.Reply(statusReply(no))
+		reject(c, no)
 		return
 	}
 	update := func(g *route.Group, err error) {
 		if err != nil {
-			c.Reply(statusReply(s.outcome(RPCUpdateOffset, err)))
+			reject(c, s.outcome(RPCUpdateOffset, err))
 			return
 		}
 		s.asking(c, RPCUpdateOffset, at, func(ctx context.Context, b brokerapi.Broker) ([]byte, error) {
@@ -112,7 +113,7 @@ func (s *Server) UpdateOffset(c call.Unary) {
 func (s *Server) GetOffset(c call.Unary) {
 	client, no := clientID(c)
 	if no.given() {
-		c.Reply(statusReply(no))
+		reject(c, no)
 		return
 	}
 	var q wire.GetOffsetRequest
@@ -133,7 +134,7 @@ func (s *Server) GetOffset(c call.Unary) {
 		no = s.outcome(RPCGetOffset, mqerr.New(mqerr.GroupNotFound, "consumer group %s does not exist", q.Group.Name))
 	}
 	if no.given() {
-		c.Reply(statusReply(no))
+		reject(c, no)
 		return
 	}
 	s.asking(c, RPCGetOffset, at, offsetOf(&brokerapi.OffsetRequest{Of: brokerapi.OffsetOfGroup, Topic: at.topic.ID, Group: g.ID, Queue: at.queue}))
@@ -154,7 +155,7 @@ func offsetOf(req *brokerapi.OffsetRequest) func(context.Context, brokerapi.Brok
 func (s *Server) QueryOffset(c call.Unary) {
 	client, no := clientID(c)
 	if no.given() {
-		c.Reply(statusReply(no))
+		reject(c, no)
 		return
 	}
 	var q wire.QueryOffsetRequest
@@ -172,7 +173,7 @@ func (s *Server) QueryOffset(c call.Unary) {
 		at, no = s.placeOf(RPCQueryOffset, &q.Queue)
 	}
 	if no.given() {
-		c.Reply(statusReply(no))
+		reject(c, no)
 		return
 	}
 	req.Topic, req.Queue = at.topic.ID, at.queue

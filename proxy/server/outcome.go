@@ -1,8 +1,11 @@
 package server
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
+	"time"
 
 	rmqv2 "github.com/perigee-mq/perigee/api/apache/rocketmq/v2"
 	"github.com/perigee-mq/perigee/internal/mqerr"
@@ -80,6 +83,13 @@ var outcomes = map[mqerr.Kind]answer{
 	mqerr.Denied:            {rmqv2.Code_UNAUTHORIZED, "", "clients know UNAUTHORIZED for both, who and what"},
 }
 
+// pauses are what callers are asked for who met a bound: in the text of the status, and in the trailer
+// retry-after-ms. A quota has none: time does not help.
+var pauses = map[mqerr.Kind]time.Duration{
+	mqerr.Exhausted: time.Second,
+	mqerr.DiskFull:  5 * time.Second, // segments go by the minute
+}
+
 type outcomeKey struct {
 	kind mqerr.Kind
 	rpc  RPC
@@ -124,10 +134,11 @@ var deadHandle = answer{rmqv2.Code_INVALID_RECEIPT_HANDLE, "", "what the handle 
 func outcomeOf(rpc RPC, err error) refusal {
 	kind := mqerr.KindOf(err)
 	a := answerFor(kind, rpc)
-	if a.text == "" {
-		return refuse(a.code, err.Error())
+	r := refusal{code: a.code, text: cmp.Or(a.text, err.Error()), pause: pauses[kind]}
+	if r.pause > 0 {
+		r.text += fmt.Sprintf(" (retry after %d ms)", r.pause.Milliseconds())
 	}
-	return refuse(a.code, a.text)
+	return r
 }
 
 func answerFor(kind mqerr.Kind, rpc RPC) answer {

@@ -101,8 +101,11 @@ it; no row is needed for that.
   MESSAGE_BODY_EMPTY for a send without a body, outside this table, the calls about pulls and offsets,
   which no official client makes by itself, and what is said of lite topics, which that client does not have.
 - Telemetry has no Status for this: a code 4xxxx ends the stream with gRPC INVALID_ARGUMENT, any other
-  with INTERNAL. A proxy that drains ends it normally.
-- A receive that fails is answered a little late, since some clients ask again at once.
+  with INTERNAL, but what met a bound with RESOURCE_EXHAUSTED. A proxy that drains ends it normally.
+- What met a bound ("exhausted": 1 s, "disk full": 5 s) says when to come again: in the text, "(retry after
+  1000 ms)", and in the trailer retry-after-ms. Official clients do not read it and go by their own backoff.
+- A receive that fails is answered a little late, since some clients ask again at once; one that met a bound,
+  after the pause that it names, since Java, Node.js, C++ and C# ask again 20 ms after that code.
 - Of a send, "nothing was written" makes the proxy try another broker group first, unless the message has
   a message group; the client sees the failure only if no broker group can.
 

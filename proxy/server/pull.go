@@ -152,6 +152,7 @@ func (p *pull) answer(reply *brokerapi.PullReply, err error) {
 
 // refuse answers with an error. It may wait for the reader.
 func (p *pull) refuse(no refusal) {
+	no.hint(p.call)
 	_ = p.call.Send(statusReply(no))
 	p.call.End()
 }

@@ -11,7 +11,7 @@ import (
 // that it opens no second connection. Shards without a master stay in the route.
 func (s *Server) QueryRoute(c call.Unary) {
 	if _, r := clientID(c); r.given() {
-		c.Reply(statusReply(r))
+		reject(c, r)
 		return
 	}
 	var q wire.QueryRouteRequest
@@ -20,12 +20,12 @@ func (s *Server) QueryRoute(c call.Unary) {
 		return
 	}
 	if r := checkTopic(q.Topic.Name); r.given() {
-		c.Reply(statusReply(r))
+		reject(c, r)
 		return
 	}
 	endpoints, r := s.endpoints(c, &q.Endpoints)
 	if r.given() {
-		c.Reply(statusReply(r))
+		reject(c, r)
 		return
 	}
 	routes := s.o.Routes.Load()
@@ -36,7 +36,7 @@ func (s *Server) QueryRoute(c call.Unary) {
 	topic := q.Topic // the request's bytes live until the call is completed
 	s.topicMissing(c, string(topic.Name), func(routes *route.Snapshot, t *route.Topic, err error) {
 		if err != nil {
-			c.Reply(statusReply(s.outcome(RPCQueryRoute, err)))
+			reject(c, s.outcome(RPCQueryRoute, err))
 			return
 		}
 		c.Reply(routeReply(routes, t, topic.Bytes(), endpoints))

@@ -13,7 +13,7 @@ import (
 // message that was delivered is NOT_FOUND, and the text says so.
 func (s *Server) RecallMessage(c call.Unary) {
 	if _, no := clientID(c); no.given() {
-		c.Reply(statusReply(no))
+		reject(c, no)
 		return
 	}
 	var q wire.RecallRequest
@@ -22,20 +22,20 @@ func (s *Server) RecallMessage(c call.Unary) {
 		return
 	}
 	if no := checkTopic(q.Topic.Name); no.given() {
-		c.Reply(statusReply(no))
+		reject(c, no)
 		return
 	}
 	routes := s.o.Routes.Load()
 	t := routes.Topic(q.Topic.Name)
 	if t != nil {
 		if no := checkType(t, brokerapi.Delay); no.given() {
-			c.Reply(statusReply(no))
+			reject(c, no)
 			return
 		}
 	}
 	s.recall(c, routes, t, &q, func(reply *brokerapi.RecallReply, err error) {
 		if err != nil {
-			c.Reply(statusReply(s.outcome(RPCRecallMessage, err)))
+			reject(c, s.outcome(RPCRecallMessage, err))
 			return
 		}
 		c.Reply(wire.AppendRecalled(okReply(2+len(reply.ID)), reply.ID))

@@ -179,13 +179,15 @@ func serves(t *route.Topic, shard brokerapi.ShardID) bool {
 	return false
 }
 
-// errorDelay is the least time that an error takes: Rust polls again a millisecond after one.
+// errorDelay is the least time that an error takes: Rust polls again a millisecond after one. A refusal that
+// asks for a pause takes that long, since Java, Node.js, C++ and C# poll again 20 ms after one.
 const errorDelay = 100 * time.Millisecond
 
 // refuse answers with an error, not too soon. stamped adds the server's time.
 func (r *receive) refuse(no refusal, stamped bool) {
 	now := r.s.o.Now()
-	wait := errorDelay - now.Sub(r.started)
+	no.hint(r.call)
+	wait := max(errorDelay, no.pause) - now.Sub(r.started)
 	if at, ok := r.call.Deadline(); ok {
 		wait = min(wait, at.Sub(now)/2)
 	}

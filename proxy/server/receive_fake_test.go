@@ -262,6 +262,7 @@ func (i fakeInfo) Context() context.Context    { return i.ctx }
 func (i fakeInfo) Deadline() (time.Time, bool) { return i.ctx.Deadline() }
 func (i fakeInfo) Header(name string) string   { return i.headers[name] }
 func (i fakeInfo) Peer() string                { return "127.0.0.1:5" }
+func (i fakeInfo) RetryAfter(time.Duration)    {}
 func (i fakeInfo) Local() string               { return "127.0.0.1:8081" }
 
 // fakeUnary is a unary call that waits for its completion.

@@ -44,7 +44,7 @@ func (s *Server) newSend(c call.Unary) *send {
 // SendMessage stores messages of one topic. The call is completed by the broker.
 func (s *Server) SendMessage(c call.Unary) {
 	if _, r := clientID(c); r.given() {
-		c.Reply(statusReply(r))
+		reject(c, r)
 		return
 	}
 	d := s.newSend(c)
@@ -245,7 +245,7 @@ func (d *send) answered(reply *brokerapi.SendReply, err error) {
 }
 
 func (d *send) refuse(r refusal) {
-	d.call.Reply(statusReply(r))
+	reject(d.call, r)
 	d.release()
 }
 

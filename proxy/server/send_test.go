@@ -168,7 +168,7 @@ func TestShardsThatCannot(t *testing.T) {
 		b.fail = mqerr.New(mqerr.DiskFull, "disk is 90 %% full")
 	}
 	r := w.send(t, to("spread"))
-	if r.GetStatus().GetCode() != rmqv2.Code_TOO_MANY_REQUESTS || r.GetStatus().GetMessage() != "disk is 90 % full" {
+	if r.GetStatus().GetCode() != rmqv2.Code_TOO_MANY_REQUESTS || r.GetStatus().GetMessage() != "disk is 90 % full (retry after 5000 ms)" {
 		t.Errorf("no shard can: %v", r)
 	}
 	if a, b := len(w.brokers[1].sent), len(w.brokers[2].sent); a != 1 || b != 1 {

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"time"
+
 	rmqv2 "github.com/perigee-mq/perigee/api/apache/rocketmq/v2"
 	"github.com/perigee-mq/perigee/proxy/call"
 	"github.com/perigee-mq/perigee/proxy/wire"
@@ -8,17 +10,31 @@ import (
 
 // refusal is a public code with its text. The zero value refuses nothing.
 type refusal struct {
-	code rmqv2.Code
-	text string
+	code  rmqv2.Code
+	text  string
+	pause time.Duration // after which the caller may come again; 0: nothing is known about it
 }
 
-func refuse(code rmqv2.Code, text string) refusal { return refusal{code, text} }
+func refuse(code rmqv2.Code, text string) refusal { return refusal{code: code, text: text} }
 
 // given reports whether something was refused.
 func (r refusal) given() bool { return r.code != 0 }
 
 // okText is the text of a success: the name of the code.
 const okText = "OK"
+
+// hint passes the pause on that the caller is asked for.
+func (r refusal) hint(c call.Info) {
+	if r.pause > 0 {
+		c.RetryAfter(r.pause)
+	}
+}
+
+// reject answers with a Status and nothing else.
+func reject(c call.Unary, r refusal) {
+	r.hint(c)
+	c.Reply(statusReply(r))
+}
 
 // statusReply is a response with a Status and nothing else.
 func statusReply(r refusal) []byte {

@@ -25,7 +25,7 @@ const liteSlack = 300
 func (s *Server) SyncLiteSubscription(c call.Unary) {
 	client, no := clientID(c)
 	if no.given() {
-		c.Reply(statusReply(no))
+		reject(c, no)
 		return
 	}
 	var q rmqv2.SyncLiteSubscriptionRequest
@@ -36,7 +36,7 @@ func (s *Server) SyncLiteSubscription(c call.Unary) {
 	s.o.Clients.Heard(client, s.o.Now())
 	topic, group, no := s.checkSync(&q)
 	if no.given() {
-		c.Reply(statusReply(no))
+		reject(c, no)
 		return
 	}
 	req := liteRequest(&q, topic, group, client)
@@ -44,7 +44,7 @@ func (s *Server) SyncLiteSubscription(c call.Unary) {
 		ctx, cancel := context.WithDeadline(c.Context(), s.deadline(c))
 		defer cancel()
 		if err := s.syncLite(ctx, topic, req); err != nil {
-			c.Reply(statusReply(s.outcome(RPCSyncLiteSubscription, err)))
+			reject(c, s.outcome(RPCSyncLiteSubscription, err))
 			return
 		}
 		s.lites.remember(req, s.o.Now())

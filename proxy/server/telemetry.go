@@ -49,7 +49,7 @@ func (s *Server) Telemetry(c call.Duplex) error {
 func (s *Server) settle(c call.Duplex, client string, settings *rmqv2.Settings) error {
 	group, err := s.checkSettings(c.Context(), settings)
 	if err != nil {
-		return s.refuseSettings(err)
+		return s.refuseSettings(c, err)
 	}
 	s.o.Clients.Put(client, remembered(settings), c, s.o.Now())
 	s.completeSettings(settings, group, speaksNode(c, settings))
@@ -60,12 +60,16 @@ func (s *Server) settle(c call.Duplex, client string, settings *rmqv2.Settings) 
 }
 
 // refuseSettings tells the client's mistakes from ours.
-func (s *Server) refuseSettings(err error) error {
+func (s *Server) refuseSettings(c call.Duplex, err error) error {
 	switch mqerr.KindOf(err) {
 	case mqerr.Invalid, mqerr.GroupNotFound, mqerr.TopicNotFound, mqerr.Denied:
 		return &call.Failure{Code: call.InvalidArgument, Text: err.Error()}
 	case mqerr.Cancelled:
 		return context.Canceled
+	case mqerr.Exhausted, mqerr.DiskFull:
+		no := s.outcome(RPCTelemetry, err)
+		no.hint(c)
+		return &call.Failure{Code: call.ResourceExhausted, Text: no.text}
 	}
 	return &call.Failure{Code: call.Internal, Text: s.outcome(RPCTelemetry, err).text}
 }

@@ -19,7 +19,7 @@ const goodbyeTime = time.Second
 func (s *Server) NotifyClientTermination(c call.Unary) {
 	client, no := clientID(c)
 	if no.given() {
-		c.Reply(statusReply(no))
+		reject(c, no)
 		return
 	}
 	var q wire.NotifyClientTerminationRequest
@@ -31,7 +31,7 @@ func (s *Server) NotifyClientTermination(c call.Unary) {
 	producer := known && settings.Type == clients.Producer
 	if known && !producer {
 		if no := checkGroup(q.Group.Name); no.given() {
-			c.Reply(statusReply(no))
+			reject(c, no)
 			return
 		}
 	}

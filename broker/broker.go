@@ -94,6 +94,7 @@ type Broker struct {
 	ready  chan struct{}
 	failed chan error
 
+	link     *server.Server // nil without a listener
 	recovery engine.Recovery
 	running  atomic.Pointer[engine.Engine] // set when recovered
 	noSpace  atomic.Bool                   // the next file of the log cannot be made
@@ -102,7 +103,12 @@ type Broker struct {
 
 // New returns a broker that has not started.
 func New(o Options) *Broker {
-	return &Broker{o: o.withDefaults(), ready: make(chan struct{}), failed: make(chan error, 1), wanted: ctl.NewWanted()}
+	o = o.withDefaults()
+	b := &Broker{o: o, ready: make(chan struct{}), failed: make(chan error, 1), wanted: ctl.NewWanted()}
+	if o.Listener != nil {
+		b.link = server.New(server.Options{Release: o.Release, Name: fmt.Sprintf("%s/%d", o.Group, o.ID), Log: o.Log})
+	}
+	return b
 }
 
 // Ready is closed when the broker serves: recovered, registered, its epoch begun, its definitions
@@ -126,6 +132,20 @@ func (b *Broker) Term() ctl.Term { return b.term }
 // saved and the clean-shutdown marker written. An error means that the broker could not start or had
 // to stop; what was acknowledged is in the log.
 func (b *Broker) Run(ctx context.Context) error {
+	if b.link == nil {
+		return b.run(ctx)
+	}
+	// The port answers from the start on: health says "not serving", links wait.
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return b.link.Serve(b.o.Listener) })
+	g.Go(func() error {
+		defer b.drainLink(ctx)
+		return b.run(ctx)
+	})
+	return g.Wait()
+}
+
+func (b *Broker) run(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, b.recovery.Stop)
 	defer stop()
 	if err := b.open(); err != nil {
@@ -136,6 +156,24 @@ func (b *Broker) Run(ctx context.Context) error {
 		return b.abandon(err)
 	}
 	return b.serve(ctx, client)
+}
+
+// drainLink ends the links: their proxies are told, requests under way answered. A second time does nothing.
+func (b *Broker) drainLink(ctx context.Context) {
+	if b.link == nil {
+		return
+	}
+	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.o.DrainTimeout)
+	defer cancel()
+	b.link.Drain(drain)
+}
+
+// defined begins the service: the broker's definitions are logged.
+func (b *Broker) defined() {
+	close(b.ready)
+	if b.link != nil {
+		b.link.SetServing(true)
+	}
 }
 
 // open takes the directory and recovers the views.
@@ -220,12 +258,13 @@ func (b *Broker) abandon(err error) error {
 // serve runs the session and the link until ctx ends or something fails.
 func (b *Broker) serve(ctx context.Context, client *ctl.Client) error {
 	g, ctx := errgroup.WithContext(ctx)
-	link := server.New(server.Options{
-		Connector: b.engine, ClusterID: b.term.ClusterID, Release: b.o.Release, Name: fmt.Sprintf("%s/%d", b.o.Group, b.o.ID),
-		Shard: brokerapi.ShardID(b.term.ShardID), Epoch: brokerapi.Epoch(b.term.Epoch), Log: b.o.Log,
-	})
+	if b.link != nil {
+		b.link.Begin(server.Leader{
+			Connector: b.engine, ClusterID: b.term.ClusterID, Shard: brokerapi.ShardID(b.term.ShardID), Epoch: brokerapi.Epoch(b.term.Epoch),
+		})
+	}
 	session := &ctl.Session{
-		Client: client, Shard: b.term.ShardID, Replica: b.o.ID, Term: b.term, Release: b.o.Release, Definer: b.engine, Defined: func() { close(b.ready) },
+		Client: client, Shard: b.term.ShardID, Replica: b.o.ID, Term: b.term, Release: b.o.Release, Definer: b.engine, Defined: b.defined,
 	}
 	g.Go(func() error { return session.Run(ctx) })
 	g.Go(func() error {
@@ -240,14 +279,9 @@ func (b *Broker) serve(ctx context.Context, client *ctl.Client) error {
 			return nil
 		}
 	})
-	if b.o.Listener != nil {
-		g.Go(func() error { return link.Serve(b.o.Listener) })
-	}
 	g.Go(func() error {
 		<-ctx.Done()
-		drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.o.DrainTimeout)
-		defer cancel()
-		link.Drain(drain)
+		b.drainLink(ctx)
 		return nil
 	})
 	err := g.Wait()

@@ -17,10 +17,9 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/health"
-	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 
+	controllerv1 "github.com/perigee-mq/perigee/api/perigee/controller/v1"
 	"github.com/perigee-mq/perigee/controller/raft"
 	"github.com/perigee-mq/perigee/controller/registry"
 	"github.com/perigee-mq/perigee/controller/server"
@@ -98,6 +97,8 @@ type Controller struct {
 	o     Options
 	ready chan struct{}
 	once  sync.Once
+	// health says "serving" while this node leads: only then are calls of brokers and proxies answered.
+	health *rpc.Health
 
 	// Run sets these before ready is closed.
 	addr net.Addr
@@ -111,7 +112,7 @@ func New(o Options) (*Controller, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	return &Controller{o: o, ready: make(chan struct{})}, nil
+	return &Controller{o: o, ready: make(chan struct{}), health: rpc.NewHealth(controllerv1.ControllerService_ServiceDesc.ServiceName)}, nil
 }
 
 // Ready is closed when the controller leads, or follows a leader, and serves. It stays open if Run fails.
@@ -155,6 +156,7 @@ func (c *Controller) Run(ctx context.Context) (err error) {
 // lead follows the leadership of this node.
 func (c *Controller) lead(n *raft.Node, leads bool) {
 	if !leads {
+		c.health.SetServing(false)
 		c.reg.Stop()
 		return
 	}
@@ -163,6 +165,7 @@ func (c *Controller) lead(n *raft.Node, leads bool) {
 		return
 	}
 	c.reg.Start()
+	c.health.SetServing(true)
 	c.once.Do(func() { close(c.ready) })
 }
 
@@ -191,8 +194,7 @@ func (c *Controller) serve(ctx context.Context, ln net.Listener) error {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}))...)
 	srv.RegisterWith(g)
-	status := health.NewServer()
-	healthv1.RegisterHealthServer(g, status)
+	c.health.Register(g)
 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -212,7 +214,7 @@ func (c *Controller) serve(ctx context.Context, ln net.Listener) error {
 		}
 	}
 	cancel(nil)
-	status.Shutdown()
+	c.health.End()
 	c.reg.Close()
 	drain(g)
 	srv.Wait()

@@ -21,22 +21,27 @@ import (
 	"github.com/perigee-mq/perigee/internal/rpc"
 )
 
-// Options configures a Server. The zero value of a field means its default.
-type Options struct {
-	// Connector is the broker. Required.
+// Leader is a broker that leads.
+type Leader struct {
 	Connector brokerapi.Connector
 	// ClusterID is the cluster that the broker belongs to.
 	ClusterID string
+	// Shard and Epoch are what the broker leads.
+	Shard brokerapi.ShardID
+	Epoch brokerapi.Epoch
+}
+
+// Options configures a Server. The zero value of a field means its default.
+type Options struct {
+	// Leader is what serves the links. Without a Connector it is given to Begin later; links wait for it.
+	Leader
 	// Release is this program's version, for messages to people.
 	Release string
 	// Name is the broker's group and replica, for the logs of proxies.
 	Name string
-	// Shard and Epoch are what the broker leads.
-	Shard brokerapi.ShardID
-	Epoch brokerapi.Epoch
 	// LinksMax bounds the links at a time. Default 1024.
 	LinksMax int
-	// HandshakeTimeout bounds the wait for a proxy's hello. Default 10 s.
+	// HandshakeTimeout bounds the wait for a proxy's hello, and that of a proxy for Begin. Default 10 s.
 	HandshakeTimeout time.Duration
 	// Link configures the links.
 	Link link.Options
@@ -63,13 +68,16 @@ func (o Options) withDefaults() Options {
 // Server accepts links. Serve may be called for several listeners.
 type Server struct {
 	brokerv1.UnimplementedLinkServiceServer
-	o Options
-	g *grpc.Server
+	o      Options
+	g      *grpc.Server
+	health *rpc.Health
+	begun  chan struct{} // closed: o.Leader is set
 
 	mu       sync.Mutex
 	links    map[*brokerlink.Server]struct{}
 	opening  int // streams in their handshake
 	draining bool
+	drained  chan struct{}  // closed when draining begins
 	idle     chan struct{}  // closed when draining and no link is left
 	ends     sync.WaitGroup // sessions being closed
 }
@@ -77,12 +85,28 @@ type Server struct {
 // New returns a server.
 func New(o Options) *Server {
 	o = o.withDefaults()
-	s := &Server{o: o, links: map[*brokerlink.Server]struct{}{}, idle: make(chan struct{})}
+	s := &Server{
+		o: o, links: map[*brokerlink.Server]struct{}{}, idle: make(chan struct{}), begun: make(chan struct{}), drained: make(chan struct{}),
+		health: rpc.NewHealth(brokerv1.LinkService_ServiceDesc.ServiceName),
+	}
 	opts := append(rpc.ServerOptions(o.Log), grpclink.ServerOptions()...)
 	s.g = grpc.NewServer(append(opts, grpc.MaxConcurrentStreams(16), grpc.WaitForHandlers(true))...)
 	brokerv1.RegisterLinkServiceServer(s.g, s)
+	s.health.Register(s.g)
+	if o.Connector != nil {
+		close(s.begun)
+	}
 	return s
 }
+
+// Begin says what leads, so that links are served. Once only, and not for a server that was made with it.
+func (s *Server) Begin(l Leader) {
+	s.o.Leader = l
+	close(s.begun)
+}
+
+// SetServing says to grpc.health.v1 whether this broker wants links. A new server does not.
+func (s *Server) SetServing(yes bool) { s.health.SetServing(yes) }
 
 // Serve accepts proxies on l, which it closes at the end. It returns nil after Drain.
 func (s *Server) Serve(l net.Listener) error {
@@ -106,9 +130,11 @@ func (s *Server) Links() int {
 // Drain refuses new links and requests, lets those under way be answered until ctx ends, and stops the
 // server. It returns when every session is closed.
 func (s *Server) Drain(ctx context.Context) {
+	s.health.End()
 	s.mu.Lock()
 	if !s.draining {
 		s.draining = true
+		close(s.drained)
 		s.quietLocked()
 	}
 	for l := range s.links {
@@ -148,6 +174,10 @@ func (s *Server) Link(stream grpc.BidiStreamingServer[brokerv1.LinkRequest, brok
 	if err := s.enter(); err != nil {
 		return err
 	}
+	if err := s.awaitBegin(stream.Context()); err != nil {
+		s.leave(nil)
+		return err
+	}
 	peer, err := s.greet(stream)
 	if err != nil {
 		s.leave(nil)
@@ -183,6 +213,27 @@ func (s *Server) enter() error {
 	}
 	s.opening++
 	return nil
+}
+
+// awaitBegin waits for the broker to lead: a proxy that comes during its start is served as soon as it can be.
+func (s *Server) awaitBegin(ctx context.Context) error {
+	select {
+	case <-s.begun:
+		return nil
+	default:
+	}
+	timer := time.NewTimer(s.o.HandshakeTimeout)
+	defer timer.Stop()
+	select {
+	case <-s.begun:
+		return nil
+	case <-s.drained:
+		return mqerr.New(mqerr.Draining, "broker %s is going away", s.o.Name)
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return mqerr.New(mqerr.Unavailable, "broker %s is starting: its /readyz says how far it is", s.o.Name)
+	}
 }
 
 // greet does the handshake. A proxy that says nothing is given up; its goroutine ends with the stream.

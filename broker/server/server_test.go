@@ -68,7 +68,7 @@ func TestSuiteOnEngine(t *testing.T) { brokerapitest.Run(t, newEngine) }
 func TestSuiteOnEngineOverNetwork(t *testing.T) {
 	brokerapitest.Run(t, func(t *testing.T) brokerapitest.Harness {
 		h := newEngine(t)
-		h.Connector = dialer{t, listen(t, server.Options{Connector: h.Connector, Shard: 5, Epoch: 3})}
+		h.Connector = dialer{t, listen(t, server.Options{Leader: server.Leader{Connector: h.Connector, Shard: 5, Epoch: 3}})}
 		return h
 	})
 }
@@ -116,7 +116,7 @@ func (d dialer) Attach(proxy string, ev brokerapi.Events) (brokerapi.Broker, err
 // Whoever does not keep to the handshake is refused with a reason, and leaves nothing behind.
 func TestHandshake(t *testing.T) {
 	mem := membroker.New(membroker.Options{Topics: map[brokerapi.TopicID]int{1: 1}})
-	address := listen(t, server.Options{Connector: mem, Shard: 5, Epoch: 3, HandshakeTimeout: 100 * time.Millisecond})
+	address := listen(t, server.Options{Leader: server.Leader{Connector: mem, Shard: 5, Epoch: 3}, HandshakeTimeout: 100 * time.Millisecond})
 	hello := func(h *brokerv1.LinkHello) *brokerv1.LinkRequest { return &brokerv1.LinkRequest{Hello: h} }
 	for name, test := range map[string]struct {
 		first *brokerv1.LinkRequest
@@ -147,7 +147,7 @@ func TestHandshake(t *testing.T) {
 // A proxy that sends garbage after its hello is told what was wrong; its session is closed.
 func TestGarbage(t *testing.T) {
 	mem := membroker.New(membroker.Options{Topics: map[brokerapi.TopicID]int{1: 1}})
-	address := listen(t, server.Options{Connector: mem, Shard: 5})
+	address := listen(t, server.Options{Leader: server.Leader{Connector: mem, Shard: 5}})
 	for name, packet := range map[string]*brokerv1.LinkRequest{
 		"frames":        {Frames: []byte("this is no frame at all")},
 		"another hello": {Hello: &brokerv1.LinkHello{Version: 1}},

@@ -84,7 +84,7 @@ func (s *brokerSettings) run(c *cobra.Command) error {
 		if http == nil {
 			return nil
 		}
-		return obs.ServeHTTP(ctx, http, obs.NewMux(obs.Health{Live: b.Live, Ready: b.Healthy}, metrics))
+		return obs.ServeHTTP(ctx, http, obs.NewMux(obs.Health{Live: b.Live, Parts: []obs.Part{brokerPart(b)}}, metrics))
 	})
 	g.Go(func() error {
 		announce(ctx, c.OutOrStdout(), b.Ready(), parts...)

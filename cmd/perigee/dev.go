@@ -76,7 +76,7 @@ func (s *devSettings) run(c *cobra.Command) error {
 	g, ctx := errgroup.WithContext(c.Context())
 	g.Go(func() error { return d.run(ctx) })
 	g.Go(func() error {
-		return obs.ServeHTTP(ctx, http, obs.NewMux(obs.Health{Live: d.broker.Live, Ready: d.ready}, d.metrics))
+		return obs.ServeHTTP(ctx, http, obs.NewMux(d.health(), d.metrics))
 	})
 	g.Go(func() error {
 		announce(ctx, c.OutOrStdout(), d.proxy.Ready(), "grpc="+ln.Addr().String(), "http="+http.Addr().String())
@@ -165,9 +165,9 @@ func (d *devParts) run(ctx context.Context) error {
 	return errors.Join(<-ended, <-ended, <-ended)
 }
 
-func (d *devParts) ready() error {
-	if err := d.broker.Healthy(); err != nil {
-		return err
-	}
-	return d.proxy.Healthy()
+// health is what the HTTP port says of the tiers.
+func (d *devParts) health() obs.Health {
+	return obs.Health{Live: d.broker.Live, Parts: []obs.Part{
+		{Name: "controller", Ready: d.controller.Healthy}, brokerPart(d.broker), {Name: "proxy", Ready: d.proxy.Healthy},
+	}}
 }

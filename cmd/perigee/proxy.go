@@ -61,7 +61,9 @@ func (s *proxySettings) run(c *cobra.Command) error {
 	}
 	g, ctx := errgroup.WithContext(c.Context())
 	g.Go(func() error { return p.Run(ctx) })
-	g.Go(func() error { return obs.ServeHTTP(ctx, http, obs.NewMux(obs.Health{Ready: p.Healthy}, metrics)) })
+	g.Go(func() error {
+		return obs.ServeHTTP(ctx, http, obs.NewMux(obs.Health{Parts: []obs.Part{{Name: "proxy", Ready: p.Healthy}}}, metrics))
+	})
 	g.Go(func() error {
 		announce(ctx, c.OutOrStdout(), p.Ready(), "grpc="+ln.Addr().String(), "http="+http.Addr().String())
 		return nil

@@ -30,35 +30,6 @@ func get(t *testing.T, h http.Handler, path string) (int, string) {
 	return w.Code, w.Body.String()
 }
 
-func TestHealthPages(t *testing.T) {
-	m, err := NewMetrics()
-	require.NoError(t, err)
-	var dead, busy error
-	mux := NewMux(Health{Live: func() error { return dead }, Ready: func() error { return busy }}, m)
-	for _, path := range []string{"/healthz", "/readyz"} {
-		code, body := get(t, mux, path)
-		require.Equal(t, http.StatusOK, code, path)
-		require.Equal(t, "ok\n", body, path)
-	}
-
-	busy = errors.New("the controller has not been heard of yet")
-	code, body := get(t, mux, "/readyz")
-	require.Equal(t, http.StatusServiceUnavailable, code)
-	require.Equal(t, "the controller has not been heard of yet\n", body)
-	code, _ = get(t, mux, "/healthz")
-	require.Equal(t, http.StatusOK, code, "not ready is not broken")
-
-	dead = errors.New("the log failed")
-	code, body = get(t, mux, "/healthz")
-	require.Equal(t, http.StatusServiceUnavailable, code)
-	require.Equal(t, "the log failed\n", body)
-
-	code, _ = get(t, NewMux(Health{}, m), "/readyz")
-	require.Equal(t, http.StatusOK, code, "a missing check is a yes")
-	code, _ = get(t, mux, "/nosuch")
-	require.Equal(t, http.StatusNotFound, code)
-}
-
 func TestMetricsParse(t *testing.T) {
 	m, err := NewMetrics()
 	require.NoError(t, err)

@@ -51,7 +51,7 @@ func serve(t testing.TB, o server.Options, address string) (*server.Server, stri
 }
 
 func options(c brokerapi.Connector) server.Options {
-	return server.Options{Connector: c, ClusterID: "c1", Release: "test", Name: "a/1", Shard: 5, Epoch: 3}
+	return server.Options{Leader: server.Leader{Connector: c, ClusterID: "c1", Shard: 5, Epoch: 3}, Release: "test", Name: "a/1"}
 }
 
 func poolOptions(ev brokerconn.Events) brokerconn.Options {

@@ -10,16 +10,18 @@ package edge
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc"
 	_ "google.golang.org/grpc/encoding/gzip" // requests may be compressed
-	"google.golang.org/grpc/health"
-	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
+
+	"github.com/perigee-mq/perigee/internal/rpc"
 )
 
 // Options configures a Server. The zero value of a field means its default.
@@ -77,7 +79,7 @@ func (o Options) withDefaults() Options {
 type Server struct {
 	o        Options
 	grpc     *grpc.Server
-	health   *health.Server
+	health   *rpc.Health
 	turns    turns
 	draining chan struct{} // closed: duplex calls end
 	forced   chan struct{} // closed: nobody waits any more
@@ -92,7 +94,7 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{o: o, health: health.NewServer(), draining: make(chan struct{}), forced: make(chan struct{})}
+	s := &Server{o: o, draining: make(chan struct{}), forced: make(chan struct{})}
 	s.grpc = grpc.NewServer(append(s.interceptors(),
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.Creds(newSniffer(certs.config())),
@@ -110,11 +112,11 @@ func New(o Options) (*Server, error) {
 		grpc.StaticConnWindowSize(1<<20),
 	)...)
 	s.grpc.RegisterService(s.describe(o.Service), nil)
-	healthv1.RegisterHealthServer(s.grpc, s.health)
-	s.SetServing(false)
 	if o.Register != nil {
 		o.Register(s.grpc)
 	}
+	s.health = rpc.NewHealth(slices.Sorted(maps.Keys(s.grpc.GetServiceInfo()))...)
+	s.health.Register(s.grpc)
 	reflection.Register(s.grpc)
 	return s, nil
 }
@@ -124,21 +126,15 @@ func (s *Server) Serve(ln net.Listener) error {
 	return s.grpc.Serve(ln)
 }
 
-// SetServing tells the health service whether this proxy wants calls. A new server does not.
-func (s *Server) SetServing(yes bool) {
-	status := healthv1.HealthCheckResponse_NOT_SERVING
-	if yes {
-		status = healthv1.HealthCheckResponse_SERVING
-	}
-	s.health.SetServingStatus("", status)
-	s.health.SetServingStatus(serviceName, status)
-}
+// SetServing tells the health service whether this proxy wants calls, for each service of the port and under
+// the empty name. A new server does not.
+func (s *Server) SetServing(yes bool) { s.health.SetServing(yes) }
 
 // Drain ends the service: it reports not serving, accepts no more, ends duplex calls, and waits for
 // the other calls until ctx ends; then it cuts them off. Receives that wait must be answered by their
 // handlers.
 func (s *Server) Drain(ctx context.Context) {
-	s.health.Shutdown()
+	s.health.End()
 	s.drain.Do(func() { close(s.draining) })
 	done := make(chan struct{})
 	go func() {

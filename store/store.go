@@ -31,6 +31,8 @@ type Options struct {
 	Dir string
 	// SegmentBytes is the size of one commit-log file. Default 1 GiB.
 	SegmentBytes int64
+	// DropRate is how many bytes of deleted commit-log files are given back to the disk in a second. Default 256 MiB.
+	DropRate int64
 	// QueueFileBytes is the size of one file of the consume queues. Default 16 MiB.
 	QueueFileBytes int64
 	// IndexRunEntries is how many entries of the index make one file. Default 65,536.
@@ -113,7 +115,7 @@ func (s *Store) open() (err error) {
 			return err
 		}
 	}
-	s.log, err = commitlog.Open(commitlog.Options{FS: s.o.FS, Dir: s.path(LogDir), SegmentBytes: s.o.SegmentBytes, Log: s.o.Log, Events: s.o.LogEvents})
+	s.log, err = commitlog.Open(commitlog.Options{FS: s.o.FS, Dir: s.path(LogDir), SegmentBytes: s.o.SegmentBytes, DropRate: s.o.DropRate, Log: s.o.Log, Events: s.o.LogEvents})
 	if err != nil {
 		return err
 	}

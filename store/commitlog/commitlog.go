@@ -40,6 +40,8 @@ type Options struct {
 	HotSegments int
 	// ColdReaders bounds the reads of other segments that run at once. Default 2.
 	ColdReaders int
+	// DropRate is how many bytes of deleted segments are given back to the disk in a second. Default 256 MiB.
+	DropRate int64
 	// ReadOnly opens the log for Scan and Read only and changes no file.
 	ReadOnly bool
 	// Log receives this package's records. Default: discard.
@@ -54,6 +56,7 @@ type Events struct {
 	SegmentPrepared func(base record.Pos, took time.Duration)  // the segment after the current one is ready
 	PrepareFailed   func(err error)                            // it is tried again after a pause
 	Synced          func(from, to record.Pos, t time.Duration) // Durable went from one to the other
+	SegmentRemoved  func(path string, bytes int64)             // the file of a dropped segment is gone
 	Failed          func(err error)                            // the log takes no more records
 }
 
@@ -77,6 +80,9 @@ func (o Options) withDefaults() (Options, error) {
 	if o.ColdReaders == 0 {
 		o.ColdReaders = 2
 	}
+	if o.DropRate == 0 {
+		o.DropRate = 256 << 20
+	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -86,10 +92,13 @@ func (o Options) withDefaults() (Options, error) {
 	if o.HotSegments < 1 || o.ColdReaders < 1 {
 		return o, mqerr.New(mqerr.Invalid, "%d hot segments and %d cold readers: take at least one of each", o.HotSegments, o.ColdReaders)
 	}
+	if o.DropRate < 1 {
+		return o, mqerr.New(mqerr.Invalid, "segments are deleted at %d bytes a second: take at least 1", o.DropRate)
+	}
 	return o, nil
 }
 
-// Log is an open log. Between Recover and Close it has one goroutine, which prepares segments.
+// Log is an open log. Between Recover and Close it has two goroutines, which prepare segments and remove dropped ones.
 type Log struct {
 	o    Options
 	cold chan struct{} // slots of cold reads
@@ -111,6 +120,13 @@ type Log struct {
 
 	syncMu sync.Mutex // guards one sync at a time, and mark
 	mark   *mark
+
+	dropMu sync.Mutex // one DropBefore at a time; taken before mu
+	drop   dropping
+	reap   *reaper
+
+	timesMu sync.Mutex // guards times
+	times   map[record.Pos]int64
 }
 
 type failure struct{ err error }
@@ -137,7 +153,7 @@ func Open(o Options) (*Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Log{o: o, cold: make(chan struct{}, o.ColdReaders), last: Last{Pos: -1}}
+	l := &Log{o: o, cold: make(chan struct{}, o.ColdReaders), last: Last{Pos: -1}, reap: newReaper(o), times: map[record.Pos]int64{}}
 	l.segs.Store(&segs)
 	if len(segs) > 0 {
 		l.limit.Store(int64(segs[len(segs)-1].End()))
@@ -158,9 +174,10 @@ func openSegments(o Options) (segs []*segment.Segment, err error) {
 	if err != nil {
 		return nil, err
 	}
+	gone := lastGone(names)
 	for _, name := range names { // sorted, so by position
 		base, ok := segment.ParseName(name)
-		if !ok {
+		if !ok || base <= gone {
 			continue
 		}
 		s, err := segment.Open(o.FS, o.Dir, base, o.ReadOnly)
@@ -193,7 +210,7 @@ func checkHead(s *segment.Segment) error {
 	return nil
 }
 
-// First is the position of the oldest record kept.
+// First is the position of the oldest record kept. DropBefore moves it.
 func (l *Log) First() record.Pos {
 	if segs := *l.segs.Load(); len(segs) > 0 {
 		return segs[0].Base()
@@ -285,6 +302,7 @@ func (l *Log) Close() error {
 	if l.prep != nil {
 		l.prep.stop()
 		l.prep = nil
+		l.reap.stop()
 	}
 	if l.mark != nil {
 		err = errors.Join(err, l.mark.close(l.Err() == nil))

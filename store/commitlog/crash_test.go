@@ -27,11 +27,13 @@ type crasher struct {
 	epoch   record.Epoch
 	written []entry    // everything whose Write began
 	durable record.Pos // below was promised: a Sync or a Recover said so
+	first   record.Pos // below was deleted: a DropBefore or a Recover said so
+	asked   record.Pos // the highest position of a DropBefore
 }
 
 // TestCrash is the promise of the log: every record below Durable is found, nothing damaged is returned,
-// a batch is whole or absent, whatever is lost in a power cut at any operation; and what a recovery has
-// shown stays.
+// a batch is whole or absent, whatever is lost in a power cut at any operation; what a recovery has
+// shown stays; and what was deleted stays away.
 //
 //fault:power the power goes, or the process is killed, at any operation of the log, again and again => every record below the durable end is found, nothing damaged is returned, a batch is whole or absent, and what a recovery has shown stays
 func TestCrash(t *testing.T) {
@@ -80,11 +82,16 @@ func (c *crasher) recover() *commitlog.Log {
 	if err != nil {
 		c.fatal("recovery refused: %v", err)
 	}
+	if l.First() < c.first || l.First() > c.asked {
+		c.fatal("the log begins at %d, it was deleted up to %d, and that up to %d was asked for", l.First(), c.first, c.asked)
+	}
+	c.first = l.First()
+	c.written = from(c.written, c.first)
 	if len(found) > len(c.written) {
 		c.fatal("%d records found, %d were written", len(found), len(c.written))
 	}
 	requireSame(c.t, c.written[:len(found)], found, fmt.Sprintf("seed %d", c.seed))
-	end := record.Pos(0)
+	end := l.First()
 	if len(found) > 0 {
 		last := found[len(found)-1]
 		if last.more {
@@ -127,6 +134,14 @@ func (c *crasher) work(l *commitlog.Log) {
 			return
 		}
 		c.durable = l.Durable()
+		if c.rng.IntN(6) == 0 {
+			pos := l.First() + record.Pos(c.rng.Int64N(int64(c.durable-l.First())+1))
+			c.asked = max(c.asked, pos)
+			if _, err := l.DropBefore(pos); err != nil {
+				return
+			}
+			c.first = l.First()
+		}
 	}
 }
 

@@ -38,8 +38,20 @@ func (l *Log) Hot(pos record.Pos) bool {
 // Corrupt, a position that was deleted one of kind NotFound.
 func (l *Log) Read(pos record.Pos, size uint32) (record.Record, Ref, error) {
 	if pos < l.First() {
-		return record.Record{}, Ref{}, mqerr.New(mqerr.NotFound, "position %d was deleted, the log begins at %d", pos, l.First())
+		return record.Record{}, Ref{}, l.deleted(pos)
 	}
+	r, ref, err := l.read(pos, size)
+	if err != nil && pos < l.First() { // it went between the two looks
+		err = l.deleted(pos)
+	}
+	return r, ref, err
+}
+
+func (l *Log) deleted(pos record.Pos) error {
+	return mqerr.New(mqerr.NotFound, "position %d was deleted, the log begins at %d", pos, l.First())
+}
+
+func (l *Log) read(pos record.Pos, size uint32) (record.Record, Ref, error) {
 	s := l.find(pos)
 	if end := pos + record.Pos(max(size, record.HeaderSize)); s == nil || end > s.End() || end > record.Pos(l.limit.Load()) {
 		return record.Record{}, Ref{}, mqerr.New(mqerr.Corrupt, "%s: there is no record of %d bytes, the log ends at %d", l.where(pos), size, l.limit.Load())

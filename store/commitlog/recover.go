@@ -2,6 +2,7 @@ package commitlog
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"path/filepath"
 	"slices"
@@ -106,6 +107,7 @@ func (l *Log) damage(r Recovered, promised record.Pos) error {
 func (l *Log) replay(segs []*segment.Segment, from record.Pos, apply func(record.Record) error) (Recovered, error) {
 	r := Recovered{End: from, Last: Last{Pos: -1}}
 	s := scanner{segs: segs, pos: from, limit: record.Pos(l.limit.Load())}
+	defer s.leave()
 	var c chain
 	for {
 		rec, ok, err := s.next()
@@ -165,7 +167,7 @@ func (c *chain) reset() {
 // cut makes the log end at a position, durably: nothing that could pass for a record stays behind it, in
 // this segment or another.
 func (l *Log) cut(end record.Pos) error {
-	if err := l.dropTemps(); err != nil {
+	if err := errors.Join(l.dropTemps(), l.dropLeft()); err != nil {
 		return err
 	}
 	segs := *l.segs.Load()
@@ -236,6 +238,7 @@ func (l *Log) settle(r Recovered, from record.Pos) error {
 	l.durable.Store(int64(r.End))
 	l.limit.Store(int64(r.End))
 	l.prep = startPreparer(l.o, l.newest().End())
+	go l.reap.run()
 	l.ready = true
 	return nil
 }

@@ -19,6 +19,7 @@ type scanner struct {
 	pos   record.Pos // of the next record
 	limit record.Pos // stop here
 	epoch record.Epoch
+	in    *segment.Segment // is held: it is read to its end, also if it leaves the log meanwhile
 
 	buf []byte // bytes from lo on
 	lo  record.Pos
@@ -35,6 +36,9 @@ func (s *scanner) next() (r record.Record, ok bool, err error) {
 		return r, false, nil
 	}
 	seg := s.segs[0]
+	if err := s.enter(seg); err != nil {
+		return r, false, err
+	}
 	head, err := s.bytes(seg, record.HeaderSize)
 	if err != nil {
 		return r, false, err
@@ -62,6 +66,27 @@ func (s *scanner) next() (r record.Record, ok bool, err error) {
 	}
 	s.pos, s.epoch = r.End(), r.Epoch
 	return r, true, nil
+}
+
+// enter holds the segment that pos is in, and lets go of the one before.
+func (s *scanner) enter(seg *segment.Segment) error {
+	if s.in == seg {
+		return nil
+	}
+	s.leave()
+	if !seg.Hold() {
+		return mqerr.New(mqerr.Unavailable, "%s was closed while the log was read", seg.Path())
+	}
+	s.in = seg
+	return nil
+}
+
+// leave must follow the last call of next.
+func (s *scanner) leave() {
+	if s.in != nil {
+		s.in.Release()
+		s.in = nil
+	}
 }
 
 // header reads the header at pos and checks that a record of this log can begin so.
@@ -109,14 +134,21 @@ func (l *Log) where(pos record.Pos) string {
 }
 
 // Scan reads the records from a record's position on, verified, until the end of the log or fn returns
-// an error, which it returns. Bodies are valid until fn returns. If the log was not recovered, bytes
+// an error, which it returns. Bodies are valid until fn returns. A position that was deleted is an error of
+// kind NotFound, also if that happens on the way; the file that is being read is read to its end. If the log was not recovered, bytes
 // that are no record end it with an error of kind Corrupt that names the place: what a crash may leave
 // behind is told apart from damage by Recover only.
 func (l *Log) Scan(from record.Pos, fn func(record.Record) error) error {
 	s := scanner{segs: *l.segs.Load(), pos: from, limit: record.Pos(l.limit.Load())}
+	defer s.leave()
 	for {
+		if s.in == nil && s.pos < l.First() {
+			return l.deleted(s.pos)
+		}
 		r, ok, err := s.next()
 		switch {
+		case err != nil && s.pos < l.First():
+			return l.deleted(s.pos)
 		case err != nil:
 			return err
 		case s.why != nil:

@@ -37,7 +37,8 @@ type Segment struct {
 	mu     sync.Mutex // guards what follows
 	view   atomic.Pointer[mapping]
 	closed bool
-	err    error // of unmapping and closing; read after gone
+	then   func() // of CloseThen
+	err    error  // of unmapping and closing; read after gone
 }
 
 // mapping is the mapped file. in counts one for the segment and one per View.

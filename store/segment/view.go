@@ -111,10 +111,17 @@ func (s *Segment) Unmap() {
 
 // Close refuses new readers and returns. The file is closed when the last reader has left. It syncs
 // nothing; no write or sync may be under way or follow.
-func (s *Segment) Close() {
+func (s *Segment) Close() { s.CloseThen(nil) }
+
+// CloseThen is Close, and calls then when the last reader has left and the file is closed: at once, or in the
+// goroutine of that reader. It is not called if the segment was closed before.
+func (s *Segment) CloseThen(then func()) {
 	s.mu.Lock()
 	first := !s.closed
 	s.closed = true
+	if first {
+		s.then = then
+	}
 	s.mu.Unlock()
 	if first {
 		s.Unmap()
@@ -126,9 +133,20 @@ func (s *Segment) closeFile() {
 	err := s.file.Close()
 	s.mu.Lock()
 	s.err = errors.Join(s.err, err)
+	then := s.then
 	s.mu.Unlock()
 	close(s.gone)
+	if then != nil {
+		then()
+	}
 }
+
+// Hold keeps the file open for reading until Release, also if the segment is closed meanwhile; false if it is
+// closed already.
+func (s *Segment) Hold() bool { return s.inUse.get() }
+
+// Release ends a Hold.
+func (s *Segment) Release() { s.inUse.put() }
 
 // Remove closes the segment, waits for the last reader and deletes the file. The caller syncs the
 // directory.

@@ -97,14 +97,14 @@ type Broker struct {
 	link     *server.Server // nil without a listener
 	recovery engine.Recovery
 	running  atomic.Pointer[engine.Engine] // set when recovered
-	noSpace  atomic.Bool                   // the next file of the log cannot be made
+	look     chan struct{}                 // holds a token when the disk is to be looked at now
 	wanted   *ctl.Wanted                   // topics of its own that the engine needs
 }
 
 // New returns a broker that has not started.
 func New(o Options) *Broker {
 	o = o.withDefaults()
-	b := &Broker{o: o, ready: make(chan struct{}), failed: make(chan error, 1), wanted: ctl.NewWanted()}
+	b := &Broker{o: o, ready: make(chan struct{}), failed: make(chan error, 1), wanted: ctl.NewWanted(), look: make(chan struct{}, 1)}
 	if o.Listener != nil {
 		b.link = server.New(server.Options{Release: o.Release, Name: fmt.Sprintf("%s/%d", o.Group, o.ID), Log: o.Log})
 	}
@@ -185,7 +185,6 @@ func (b *Broker) open() error {
 	b.store = st
 	o := b.o.Engine
 	o.Store = st
-	o.NoSpace = b.noSpace.Load
 	o.Recovery = &b.recovery
 	o.Events.WantTopic = b.wanted.Want
 	failed := o.Events.Failed
@@ -212,8 +211,8 @@ func (b *Broker) open() error {
 func (b *Broker) logEvents() commitlog.Events {
 	return commitlog.Events{
 		SegmentRolled:   func(base record.Pos) { b.o.Log.Debug("segment rolled", "base", int64(base)) },
-		SegmentPrepared: func(record.Pos, time.Duration) { b.noSpace.Store(false) },
-		PrepareFailed:   func(error) { b.noSpace.Store(true) },
+		SegmentPrepared: func(record.Pos, time.Duration) { b.lookSoon() },
+		PrepareFailed:   func(error) { b.lookSoon() },
 	}
 }
 
@@ -267,6 +266,10 @@ func (b *Broker) serve(ctx context.Context, client *ctl.Client) error {
 		Client: client, Shard: b.term.ShardID, Replica: b.o.ID, Term: b.term, Release: b.o.Release, Definer: b.engine, Defined: b.defined,
 	}
 	g.Go(func() error { return session.Run(ctx) })
+	g.Go(func() error {
+		b.watchSpace(ctx)
+		return nil
+	})
 	g.Go(func() error {
 		b.wanted.Run(ctx, client, b.term.ShardID)
 		return nil

@@ -6,6 +6,7 @@ import (
 
 	"github.com/perigee-mq/perigee/broker/group"
 	"github.com/perigee-mq/perigee/broker/pop"
+	"github.com/perigee-mq/perigee/broker/space"
 	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/store/record"
 )
@@ -77,7 +78,7 @@ func (w *writer) burialOf(who pop.Dying, size int) (burial, bool) {
 	if err != nil {
 		w.queueDamaged(b.topic, err)
 	}
-	if err != nil || !w.hasSpace(w.e.o.SpaceReserve/consumersShare, size+int(b.size)+deadRoom(nil)) {
+	if err != nil || !w.hasSpace(space.Broker, size+int(b.size)+deadRoom(nil)) {
 		w.views.pop.Postpone(who, w.lease+blockedPause)
 		return b, false
 	}
@@ -150,7 +151,7 @@ func (o *buryOp) run(w *writer) {
 		case b.err != nil:
 			w.e.damaged(leased{queue: b.who.Key.Queue, offset: b.who.Offset, pos: b.pos}, b.err)
 			w.views.pop.Postpone(b.who, w.lease+unreadPause.Milliseconds())
-		case !w.hasSpace(w.e.o.SpaceReserve/consumersShare, record.DeadSize(&b.rec)+messageBytes):
+		case !w.hasSpace(space.Broker, record.DeadSize(&b.rec)+messageBytes):
 			w.views.pop.Postpone(b.who, w.lease+blockedPause)
 		case !b.write(w):
 			w.views.pop.Park(b.who)

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"github.com/perigee-mq/perigee/broker/space"
 	"github.com/perigee-mq/perigee/broker/txn"
 	"github.com/perigee-mq/perigee/internal/brokerapi"
 	"github.com/perigee-mq/perigee/internal/mqerr"
@@ -39,14 +40,14 @@ func (o *checksOp) run(w *writer) {
 		return
 	}
 	most := min(o.req.Max, checksMax)
-	if !w.hasSpace(w.e.o.SpaceReserve/consumersShare, most*checkBytes) {
-		o.err = errNoSpace
+	if !w.hasSpace(space.Broker, most*checkBytes) {
+		o.err = w.noSpace(space.Broker)
 		return
 	}
 	w.flushEndings() // what is ended in this turn is not asked for
 	o.from.told = 0
 	left, size := 0, 0
-	if w.hasSpace(w.e.o.SpaceReserve/consumersShare, most*checkBytes+giveUpsMax*(endingBytes+checkBytes)) {
+	if w.hasSpace(space.Broker, most*checkBytes+giveUpsMax*(endingBytes+checkBytes)) {
 		left = giveUpsMax
 	}
 	for _, id := range o.from.producing {

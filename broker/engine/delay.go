@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"github.com/perigee-mq/perigee/broker/space"
 	"github.com/perigee-mq/perigee/broker/timer"
 	"github.com/perigee-mq/perigee/internal/brokerapi"
 	"github.com/perigee-mq/perigee/internal/mqerr"
@@ -63,7 +64,7 @@ func (w *writer) deliver(id record.TopicID, limit int) int {
 		return 0
 	}
 	d.due = w.views.timers.Due(id, w.stamp, limit, d.due[:0])
-	if !w.hasSpace(w.e.o.SpaceReserve/consumersShare, 64+placeBytes*len(d.due)) {
+	if !w.hasSpace(space.Broker, 64+placeBytes*len(d.due)) {
 		return 0
 	}
 	d.next = d.next[:0]

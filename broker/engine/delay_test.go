@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/perigee-mq/perigee/broker/group"
+	"github.com/perigee-mq/perigee/broker/space"
 	"github.com/perigee-mq/perigee/internal/brokerapi"
 	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/store/record"
@@ -419,21 +420,23 @@ func (b *bench) sameAs(before map[string]string, what string) {
 
 // TestDelayNoSpace: deliveries wait while they might find no room, and go on by themselves.
 func TestDelayNoSpace(t *testing.T) {
-	full := atomic.Bool{}
-	b := newBench(t, Options{NoSpace: full.Load})
+	b := newBench(t, Options{})
 	b.mustOpen()
 	b.define()
 	b.sendAll(topicAsync, b.later("later", time.Second))
-	require.NoError(t, b.engine.call(t.Context(), func(w *writer) {
-		full.Store(true)
-		w.e.o.SpaceReserve = 1 << 40
-	}))
+	room := func(hold bool, reserve int64) {
+		b.engine.log.Hold(hold)
+		require.NoError(t, b.engine.call(t.Context(), func(w *writer) { w.e.o.Space.Retention = reserve }))
+	}
+	room(true, 1<<40)
 	b.clock.advance(time.Second)
 	require.Equal(t, 1, b.timers())
-	full.Store(false)
+	b.clock.advance(2 * time.Second)
+	require.Equal(t, 1, b.timers())
+	require.Positive(t, b.engine.SpaceRefused(space.Broker))
+	room(false, 0)
 	b.clock.advance(2 * time.Second)
 	require.Zero(t, b.timers(), "a turn after the pause")
-	require.NoError(t, b.engine.call(t.Context(), func(w *writer) { w.e.o.SpaceReserve = 0 }))
 	b.settle()
 	require.Len(t, b.mustPop(topicAsync, groupA), 1)
 }

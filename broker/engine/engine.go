@@ -21,6 +21,7 @@ import (
 
 	"github.com/perigee-mq/perigee/broker/clock"
 	"github.com/perigee-mq/perigee/broker/filter"
+	"github.com/perigee-mq/perigee/broker/space"
 	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/store"
 	"github.com/perigee-mq/perigee/store/commitlog"
@@ -81,11 +82,9 @@ type Options struct {
 	IndexRate int64
 	// Txn configures transactions.
 	Txn TxnOptions
-	// NoSpace reports that the next file of the log cannot be made: sends are refused while what is
-	// left in the files that are there is for consumers. Default: never.
-	NoSpace func() bool
-	// SpaceReserve is what is left to consumers then. Default 8 MiB, at most a quarter of a file.
-	SpaceReserve int64
+	// Space says who is refused when the disk gets full. Default space.Defaults; reserves of the log are at
+	// most a quarter and an eighth of a file.
+	Space space.Limits
 	// Log receives what an operator acts on. Default: discard.
 	Log *slog.Logger
 	// Recovery tells how far Open has come. Default: nobody looks.
@@ -138,11 +137,8 @@ func (o Options) withDefaults() Options {
 	set(&o.IndexRate, 64<<20)
 	set(&o.Queries, 2)
 	set(&o.TraceBytes, 64<<20)
-	set(&o.SpaceReserve, 8<<20)
+	set(&o.Space, space.Defaults())
 	o.Txn.setDefaults()
-	if o.NoSpace == nil {
-		o.NoSpace = func() bool { return false }
-	}
 	return o
 }
 
@@ -180,6 +176,7 @@ type Engine struct {
 	leave   chan struct{} // closed when the engine is told to stop: queries end
 	saves   sync.WaitGroup
 	counts  Counts
+	spaces  spaces
 
 	started atomic.Bool
 	closing sync.Once
@@ -200,7 +197,11 @@ func Open(o Options) (*Engine, error) {
 	if e.log.MaxBody() < bodyMin {
 		return nil, mqerr.New(mqerr.Invalid, "segments of the log hold records of %d bytes: make them 1 MiB or more", e.log.MaxBody())
 	}
-	e.o.SpaceReserve = min(o.SpaceReserve, int64(e.log.MaxBody())/4)
+	if err := o.Space.Check(); err != nil {
+		return nil, err
+	}
+	e.o.Space = o.Space.Fit(int64(e.log.MaxBody()))
+	e.spaces.init()
 	e.o.TurnBytes = min(o.TurnBytes, e.log.MaxBody()/4)
 	e.o.ScanEntries = min(o.ScanEntries, scanMax)
 	e.flights, e.filters = make(chan struct{}, (o.ColdReads+1)/2), filter.NewCache(o.FiltersCached)

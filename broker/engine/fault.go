@@ -3,25 +3,7 @@ package engine
 import (
 	"context"
 	"log/slog"
-
-	"github.com/perigee-mq/perigee/internal/mqerr"
 )
-
-// consumersShare is the part of the space reserve (1/8) at which consumers are refused as well: the
-// rest is for what the broker itself must record.
-const consumersShare = 8
-
-// errNoSpace refuses a request whose record might not fit: an append that finds no room ends the log.
-var errNoSpace = mqerr.New(mqerr.DiskFull, "the disk of the broker is full: free space, requests are taken again by themselves then")
-
-// hasSpace tells whether need bytes can surely be appended with reserve bytes left behind them.
-func (w *writer) hasSpace(reserve int64, need int) bool {
-	if !w.e.o.NoSpace() {
-		return true
-	}
-	used := w.batch.Size() + ackBytes*len(w.acks.list) + offsetBytes*len(w.offsets.list)
-	return w.e.log.Room()-int64(used+need) >= reserve
-}
 
 // queueDamaged reports that a consume queue cannot be read. Its checkpoints are given up, so that the
 // next start rebuilds it from the log.

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/perigee-mq/perigee/broker/pop"
+	"github.com/perigee-mq/perigee/broker/space"
 	"github.com/perigee-mq/perigee/internal/brokerapi"
 	"github.com/perigee-mq/perigee/store/record"
 )
@@ -167,8 +168,8 @@ func (o *buriedOp) write(w *writer, b *burial) error {
 	case b.err != nil:
 		w.e.damaged(leased{queue: b.who.Key.Queue, offset: b.who.Offset, pos: b.pos}, b.err)
 		return b.err
-	case !w.hasSpace(w.e.o.SpaceReserve/consumersShare, record.DeadSize(&b.rec)+messageBytes):
-		return errNoSpace
+	case !w.hasSpace(space.Consumer, record.DeadSize(&b.rec)+messageBytes):
+		return w.noSpace(space.Consumer)
 	case !b.write(w):
 		return errNoDeadTopic(b.to)
 	}

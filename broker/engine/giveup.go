@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/perigee-mq/perigee/broker/space"
 	"github.com/perigee-mq/perigee/broker/txn"
 	"github.com/perigee-mq/perigee/store/record"
 )
@@ -30,7 +31,7 @@ func (w *writer) giveUps(left *int) {
 			over = append(over, id)
 		}
 	})
-	if len(over) == 0 || !w.hasSpace(w.e.o.SpaceReserve/consumersShare, giveUpsMax*(endingBytes+checkBytes)) {
+	if len(over) == 0 || !w.hasSpace(space.Broker, giveUpsMax*(endingBytes+checkBytes)) {
 		return
 	}
 	w.flushEndings()

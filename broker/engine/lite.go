@@ -5,6 +5,7 @@ import (
 
 	"github.com/perigee-mq/perigee/broker/group"
 	"github.com/perigee-mq/perigee/broker/lite"
+	"github.com/perigee-mq/perigee/broker/space"
 	"github.com/perigee-mq/perigee/internal/brokerapi"
 	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/store/queue"
@@ -90,8 +91,8 @@ func (w *writer) liteQueue(t *topicState, name string, bytes int) (record.QueueI
 		return 0, mqerr.New(mqerr.QuotaExceeded, "topic %s has %d lite topics on this broker, as many as it may: they go by themselves after %v without a message",
 			t.def.Name, n, time.Duration(w.e.liteExpiry(t.def))*time.Millisecond)
 	}
-	if !w.hasSpace(w.e.o.SpaceReserve, bytes+metaBytes) {
-		return 0, errNoSpace
+	if !w.hasSpace(space.Producer, bytes+metaBytes) {
+		return 0, w.noSpace(space.Producer)
 	}
 	m := lite.Meta(t.def.ID, q, name, false)
 	w.meta(&m)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/perigee-mq/perigee/broker/group"
 	"github.com/perigee-mq/perigee/broker/lite"
+	"github.com/perigee-mq/perigee/broker/space"
 	"github.com/perigee-mq/perigee/broker/topic"
 	"github.com/perigee-mq/perigee/store/queue"
 	"github.com/perigee-mq/perigee/store/record"
@@ -119,7 +120,7 @@ func (w *writer) endLite(e liteEnd, lost map[string]int64) {
 	case held && w.stamp < last:
 		w.lite.watch(e.topic, e.queue, min(last, w.stamp+liteLook))
 		return
-	case !w.hasSpace(0, metaBytes):
+	case !w.hasSpace(space.Broker, metaBytes):
 		w.lite.watch(e.topic, e.queue, w.stamp+noSpacePause)
 		return
 	}

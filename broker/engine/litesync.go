@@ -6,6 +6,7 @@ import (
 	"github.com/perigee-mq/perigee/broker/group"
 	"github.com/perigee-mq/perigee/broker/lite"
 	"github.com/perigee-mq/perigee/broker/pop"
+	"github.com/perigee-mq/perigee/broker/space"
 	"github.com/perigee-mq/perigee/internal/brokerapi"
 	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/store/queue"
@@ -115,8 +116,8 @@ func (w *writer) liteStarts(t *topicState, g *group.Definition, req *brokerapi.S
 	if req.From > brokerapi.LiteFromTime {
 		return mqerr.New(mqerr.Invalid, "unknown beginning %d on lite topics", req.From)
 	}
-	if !w.hasSpace(w.e.o.SpaceReserve/consumersShare, liteStartBytes*len(req.Names)) {
-		return errNoSpace
+	if !w.hasSpace(space.Consumer, liteStartBytes*len(req.Names)) {
+		return w.noSpace(space.Consumer)
 	}
 	for _, name := range req.Names {
 		l := w.views.lite.Named(t.def.ID, name)

@@ -3,6 +3,7 @@ package engine
 import (
 	"github.com/perigee-mq/perigee/broker/group"
 	"github.com/perigee-mq/perigee/broker/pop"
+	"github.com/perigee-mq/perigee/broker/space"
 	"github.com/perigee-mq/perigee/internal/brokerapi"
 	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/store/queue"
@@ -22,8 +23,8 @@ func (w *writer) topicOf(id brokerapi.TopicID) (*topicState, error) {
 // of at most need bytes.
 func (w *writer) subscription(h *brokerapi.Head, topic brokerapi.TopicID, id brokerapi.GroupID, need int) (*topicState, *group.Definition, error) {
 	t, g, err := w.lookUp(h, topic, id)
-	if err == nil && !w.hasSpace(w.e.o.SpaceReserve/consumersShare, need) {
-		err = errNoSpace
+	if err == nil && !w.hasSpace(space.Consumer, need) {
+		err = w.noSpace(space.Consumer)
 	}
 	return t, g, err
 }

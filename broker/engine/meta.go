@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/perigee-mq/perigee/broker/group"
+	"github.com/perigee-mq/perigee/broker/space"
 	"github.com/perigee-mq/perigee/broker/topic"
 	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/store/record"
@@ -99,8 +100,8 @@ func (w *writer) news(defs *Definitions) ([]record.Meta, error) {
 			return nil, err
 		}
 	}
-	if !w.hasSpace(0, size) {
-		return nil, errNoSpace
+	if !w.hasSpace(space.Broker, size) {
+		return nil, w.noSpace(space.Broker)
 	}
 	return records, nil
 }

@@ -3,6 +3,7 @@ package engine
 import (
 	"time"
 
+	"github.com/perigee-mq/perigee/broker/space"
 	"github.com/perigee-mq/perigee/broker/timer"
 	"github.com/perigee-mq/perigee/internal/brokerapi"
 	"github.com/perigee-mq/perigee/internal/mqerr"
@@ -49,8 +50,8 @@ func (o *recallOp) run(w *writer) {
 	o.size = e.Size
 	switch o.state {
 	case timer.Waiting:
-		if !w.hasSpace(w.e.o.SpaceReserve/consumersShare, recallBytes) {
-			o.err = errNoSpace
+		if !w.hasSpace(space.Consumer, recallBytes) {
+			o.err = w.noSpace(space.Consumer)
 			return
 		}
 		rec := record.Recall{Topic: t.def.ID, Items: []record.Recalled{{Ref: e.Pos, DeliverAt: e.Due}}}

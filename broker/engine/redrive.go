@@ -9,6 +9,7 @@ import (
 
 	"github.com/perigee-mq/perigee/broker/lite"
 	"github.com/perigee-mq/perigee/broker/redriven"
+	"github.com/perigee-mq/perigee/broker/space"
 	"github.com/perigee-mq/perigee/broker/topic"
 	"github.com/perigee-mq/perigee/internal/brokerapi"
 	"github.com/perigee-mq/perigee/internal/mqerr"
@@ -210,8 +211,8 @@ func (l *letter) write(w *writer, to record.TopicID) error {
 		return mqerr.New(mqerr.TopicNotFound, "message %s came from topic %d, which does not exist here any more: say where it should go", d.Msg.ID, d.Msg.Topic)
 	case t.def.Growing != 0 && d.Msg.GroupHash != 0:
 		return growing(t)
-	case !w.hasSpace(w.e.o.SpaceReserve, record.DeadSize(d)+messageBytes):
-		return errNoSpace
+	case !w.hasSpace(space.Producer, record.DeadSize(d)+messageBytes):
+		return w.noSpace(space.Producer)
 	}
 	if to == 0 && lite.Is(d.Msg.Queue) {
 		q := t.queue(d.Msg.Queue)

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"github.com/perigee-mq/perigee/broker/space"
 	"github.com/perigee-mq/perigee/internal/brokerapi"
 	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/store/record"
@@ -150,8 +151,8 @@ func (w *writer) sendable(req *brokerapi.SendRequest, bytes int) (*topicState, e
 	if len(req.Messages) == 0 {
 		return nil, mqerr.New(mqerr.Invalid, "a send without messages")
 	}
-	if !w.hasSpace(w.e.o.SpaceReserve, bytes) {
-		return nil, errNoSpace
+	if !w.hasSpace(space.Producer, bytes) {
+		return nil, w.noSpace(space.Producer)
 	}
 	if err := liteSend(req.Messages); err != nil {
 		return nil, err

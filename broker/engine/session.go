@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync/atomic"
 
+	"github.com/perigee-mq/perigee/broker/space"
 	"github.com/perigee-mq/perigee/internal/brokerapi"
 	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/store/record"
@@ -88,8 +89,8 @@ func (s *session) EndSession(ctx context.Context, client string) error {
 		w.lite.goodbye(w, client)
 		switch {
 		case !known:
-		case !w.hasSpace(0, sessionEndBytes):
-			failed = errNoSpace
+		case !w.hasSpace(space.Broker, sessionEndBytes):
+			failed = w.noSpace(space.Broker)
 		default:
 			w.endSession(n, w.lease+w.e.o.GoodbyeDelay.Milliseconds())
 		}

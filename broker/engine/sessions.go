@@ -3,6 +3,7 @@ package engine
 import (
 	"container/heap"
 
+	"github.com/perigee-mq/perigee/broker/space"
 	"github.com/perigee-mq/perigee/store/record"
 )
 
@@ -52,7 +53,7 @@ func (w *writer) endSessions() {
 			heap.Push(&s.ends, sessionEnd{at: at, client: c.client})
 			continue
 		}
-		if !w.hasSpace(0, sessionEndBytes) { // later: an append that finds no room ends the log
+		if !w.hasSpace(space.Broker, sessionEndBytes) { // later: an append that finds no room ends the log
 			heap.Push(&s.ends, sessionEnd{at: w.lease + noSpacePause, client: c.client})
 			continue
 		}

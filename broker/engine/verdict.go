@@ -3,6 +3,7 @@ package engine
 import (
 	"time"
 
+	"github.com/perigee-mq/perigee/broker/space"
 	"github.com/perigee-mq/perigee/broker/txn"
 	"github.com/perigee-mq/perigee/internal/brokerapi"
 	"github.com/perigee-mq/perigee/internal/mqerr"
@@ -45,8 +46,8 @@ func (o *endTxnOp) run(w *writer) {
 		o.err = err
 		return
 	}
-	if !w.hasSpace(w.e.o.SpaceReserve/consumersShare, endingBytes*(len(w.txns.ending)+halvesOfID)) {
-		o.err = errNoSpace
+	if !w.hasSpace(space.Consumer, endingBytes*halvesOfID) {
+		o.err = w.noSpace(space.Consumer)
 		return
 	}
 	x, id := &w.txns, txn.IDOf(o.req.ID)

@@ -31,6 +31,7 @@ type writer struct {
 	e       *Engine
 	views   views
 	batch   *commitlog.Batch
+	reach   record.Pos // end of the log's files that are there, as seen last
 	epoch   record.Epoch
 	began   record.Pos // end of the log when this process began to append
 	spare   []op

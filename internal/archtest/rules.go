@@ -76,6 +76,10 @@ var arrows = []arrow{
 		why: "the table of positions is a pure function of records",
 	},
 	{
+		from: "broker/space", to: []string{"internal/mqerr", "internal/vfs"}, solo: true,
+		why: "who is refused when the disk gets full is a pure function of what the disk looks like",
+	},
+	{
 		from: "broker/redriven", to: []string{"store/record", "internal/mqerr"}, solo: true,
 		why: "the table of dead letters that were moved on is a pure function of records",
 	},
@@ -200,6 +204,7 @@ var pure = map[string]string{
 	"broker/timer":     "replaying the log must give the same timers",
 	"broker/offset":    "replaying the log must give the same positions",
 	"broker/redriven":  "replaying the log must give the same redriven dead letters",
+	"broker/space":     "the same disk must refuse the same, whenever it is looked at",
 	"broker/topic":     "replaying the log must give the same topics",
 	"broker/group":     "replaying the log must give the same groups",
 	"internal/sql92":   "an expression must judge a message the same way at any time",

@@ -5,11 +5,17 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"syscall"
 )
 
 // TempSuffix is the ending of files that ReplaceFile has not finished. What is found with it after a
 // start is of no use.
 const TempSuffix = ".tmp"
+
+// IsFull tells whether an operation failed because the file system, or a quota of it, has no space left.
+func IsFull(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}
 
 // ReplaceFile makes data the whole content of a file, durably: after a crash at any moment the file has
 // its old content or the new one. Two calls for one name must not run at once.

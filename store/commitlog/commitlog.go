@@ -108,12 +108,14 @@ type Log struct {
 	durable atomic.Int64
 	limit   atomic.Int64 // records below can be read: written, or the end of the files before Recover
 	failed  atomic.Pointer[failure]
+	hold    atomic.Bool // no further segment is to be made
 
 	mu        sync.Mutex // guards appending: what follows, and changes of segs
 	ready     bool       // recovered and not closed
 	recovered bool
 	prep      *preparer
-	tail      atomic.Int64 // end of the segment that Written is in
+	spare     []*segment.Segment // taken from prep, behind the newest of segs
+	tail      atomic.Int64       // end of the segment that Written is in
 	last      Last
 	epoch     record.Epoch // of the last record
 	time      int64        // of the last record
@@ -234,21 +236,6 @@ func (l *Log) Last() Last {
 	return l.last
 }
 
-// Room is how many bytes can be appended into files that are there already. It grows when the next
-// segment is prepared and stays low if that fails, as on a full disk: refuse before it is used up.
-func (l *Log) Room() int64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.prep == nil {
-		return 0
-	}
-	room := l.tail.Load() - l.written.Load()
-	if l.prep.done.Load() {
-		room += l.o.SegmentBytes
-	}
-	return room
-}
-
 // Err is the failure that ended the log, nil while it is well.
 func (l *Log) Err() error {
 	if f := l.failed.Load(); f != nil {
@@ -260,7 +247,7 @@ func (l *Log) Err() error {
 // fail makes the first failure the log's last word.
 func (l *Log) fail(err error) error {
 	kind := mqerr.KindOf(err)
-	if isFull(err) {
+	if vfs.IsFull(err) {
 		kind = mqerr.DiskFull
 	}
 	wrapped := mqerr.New(kind, "log %s takes no more records, look after its disk and start again: %w", l.o.Dir, err)
@@ -304,6 +291,10 @@ func (l *Log) Close() error {
 		l.prep = nil
 		l.reap.stop()
 	}
+	for _, s := range l.spare {
+		s.Close()
+	}
+	l.spare = nil
 	if l.mark != nil {
 		err = errors.Join(err, l.mark.close(l.Err() == nil))
 		l.mark = nil

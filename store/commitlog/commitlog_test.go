@@ -294,12 +294,48 @@ func TestNextSegmentFails(t *testing.T) {
 	fs.Set(faultfs.Fault{Op: faultfs.OpAllocate, Nth: 1, Always: true, Err: errors.New("no space")})
 	all = append(all, mustAppend(t, l, false, body(5, 12000))...)
 	require.NoError(t, l.Sync())
-	_, err := appendTo(l, 1, false, body(6, 12000))
-	require.ErrorContains(t, err, "no space")
-	require.Error(t, l.Err())
+	require.EqualValues(t, 4*segBytes, l.Reach(1<<40), "nobody waits for a disk")
+	for range 2 {
+		_, err := appendTo(l, 1, false, body(6, 12000))
+		require.True(t, mqerr.Is(err, mqerr.DiskFull), "%v", err)
+		require.ErrorContains(t, err, "no space")
+		require.NoError(t, l.Err(), "nothing was written, nothing is broken")
+	}
+	require.ErrorContains(t, l.Stuck(), "no space")
+	fs.Clear()
+	require.EqualValues(t, 4*segBytes, <-prepared, "the disk has space again")
+	all = append(all, mustAppend(t, l, false, body(7, 12000))...)
+	require.NoError(t, l.Sync())
+	require.NoError(t, l.Stuck())
 	l.Kill()
 	fs.Clear()
 	_, found := mustStart(t, options(fs))
+	requireSame(t, all, found, "kept")
+}
+
+// TestReach shows that files for a batch of any size can be had before it is written, and that a log that is
+// held makes no further one.
+func TestReach(t *testing.T) {
+	o := options(memfs.New())
+	l, _ := mustStart(t, o)
+	require.GreaterOrEqual(t, l.Reach(5*segBytes-100), record.Pos(5*segBytes))
+	require.GreaterOrEqual(t, l.Room(), int64(5*segBytes))
+	all := mustAppend(t, l, true, body(1, 12000), body(2, 12000), body(3, 12000), body(4, 12000))
+	l.Hold(true)
+	l.Reach(1 << 20)
+	require.ErrorContains(t, l.Stuck(), "last watermark")
+	end := l.Reach(1 << 20)
+	for i := 5; l.Written()+12500 < end; i++ {
+		all = append(all, mustAppend(t, l, false, body(i, 12000))...)
+	}
+	_, err := appendTo(l, 1, false, body(90, 12000), body(91, 12000))
+	require.True(t, mqerr.Is(err, mqerr.DiskFull), "%v", err)
+	l.Hold(false)
+	require.Eventually(t, func() bool { return l.Stuck() == nil }, 5*time.Second, time.Millisecond)
+	all = append(all, mustAppend(t, l, false, body(92, 12000), body(93, 12000))...)
+	require.NoError(t, l.Sync())
+	l.Kill()
+	_, found := mustStart(t, options(o.FS.(*memfs.FS)))
 	requireSame(t, all, found, "kept")
 }
 

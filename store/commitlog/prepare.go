@@ -2,12 +2,11 @@ package commitlog
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"sync/atomic"
-	"syscall"
 	"time"
 
+	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/store/record"
 	"github.com/perigee-mq/perigee/store/segment"
 )
@@ -18,19 +17,21 @@ const preparePause = time.Second
 // preparer makes the segment after the current one in its goroutine, so that rolling costs nothing. The
 // segment is durable, name and length, before anything is written to it.
 type preparer struct {
-	o     Options
-	want  chan record.Pos
-	ready chan *segment.Segment
-	fails chan error // handed to whoever waits for the segment while it cannot be made
-	quit  chan struct{}
-	ended chan struct{}
-	done  atomic.Bool // a segment waits in ready
+	o      Options
+	hold   *atomic.Bool // no further file is to be made
+	want   chan record.Pos
+	ready  chan *segment.Segment
+	failed chan struct{}           // holds a token after an attempt that failed
+	why    atomic.Pointer[failure] // of the last attempt, nil if it went well
+	done   atomic.Bool             // a segment waits in ready
+	quit   chan struct{}
+	ended  chan struct{}
 }
 
 // startPreparer returns a preparer that makes the segment at base first.
-func startPreparer(o Options, base record.Pos) *preparer {
+func startPreparer(o Options, base record.Pos, hold *atomic.Bool) *preparer {
 	p := &preparer{
-		o: o, want: make(chan record.Pos, 1), ready: make(chan *segment.Segment, 1), fails: make(chan error),
+		o: o, hold: hold, want: make(chan record.Pos, 1), ready: make(chan *segment.Segment, 1), failed: make(chan struct{}, 1),
 		quit: make(chan struct{}), ended: make(chan struct{}),
 	}
 	p.want <- base
@@ -53,55 +54,81 @@ func (p *preparer) run() {
 	}
 }
 
+// errHeld says why no file is made while the log is held.
+var errHeld = mqerr.New(mqerr.DiskFull, "the disk is at its last watermark")
+
 // create tries until it has the segment; nil if it was told to stop.
 func (p *preparer) create(base record.Pos) *segment.Segment {
 	for {
 		began := time.Now()
-		s, err := segment.Create(p.o.FS, p.o.Dir, base, p.o.SegmentBytes)
+		s, err := p.attempt(base)
 		if err == nil {
+			p.why.Store(nil)
 			if f := p.o.Events.SegmentPrepared; f != nil {
 				f(base, time.Since(began))
 			}
 			return s
 		}
-		p.o.Log.LogAttrs(context.Background(), slog.LevelWarn, "next segment cannot be prepared, trying again",
-			slog.Int64("base", int64(base)), slog.Duration("pause", preparePause), slog.String("error", err.Error()))
-		if f := p.o.Events.PrepareFailed; f != nil {
-			f(err)
-		}
-		if !p.pause(err) {
+		p.fail(base, err)
+		timer := time.NewTimer(preparePause)
+		select {
+		case <-timer.C:
+		case <-p.quit:
+			timer.Stop()
 			return nil
 		}
 	}
 }
 
-func (p *preparer) pause(err error) bool {
-	timer := time.NewTimer(preparePause)
-	defer timer.Stop()
+func (p *preparer) attempt(base record.Pos) (*segment.Segment, error) {
+	if p.hold.Load() {
+		return nil, errHeld
+	}
+	return segment.Create(p.o.FS, p.o.Dir, base, p.o.SegmentBytes)
+}
+
+// fail lets go whoever waits. Of several failures in a row the first is logged.
+func (p *preparer) fail(base record.Pos, err error) {
+	if p.why.Swap(&failure{err}) == nil {
+		p.o.Log.LogAttrs(context.Background(), slog.LevelWarn, "the next file of the commit log cannot be made, it is tried again each second; free space on the disk",
+			slog.Int64("base", int64(base)), slog.String("error", err.Error()))
+	}
+	if f := p.o.Events.PrepareFailed; f != nil {
+		f(err)
+	}
 	select {
-	case <-timer.C:
-		return true
-	case p.fails <- err:
-		return true
-	case <-p.quit:
-		return false
+	case p.failed <- struct{}{}:
+	default:
 	}
 }
 
-// take waits for the segment that was asked for. An error says that it cannot be made now.
-func (p *preparer) take() (*segment.Segment, error) {
-	select {
-	case s := <-p.ready:
-		p.done.Store(false)
-		return s, nil
-	default:
+// stuck is why the segment that was asked for cannot be made now, nil if it is there or being made.
+func (p *preparer) stuck() error {
+	if f := p.why.Load(); f != nil {
+		return f.err
 	}
-	select {
-	case s := <-p.ready:
-		p.done.Store(false)
-		return s, nil
-	case err := <-p.fails:
-		return nil, err
+	return nil
+}
+
+// take waits for the segment that was asked for. An error says that it cannot be made now: nobody waits
+// for a disk to get room.
+func (p *preparer) take() (*segment.Segment, error) {
+	for {
+		select {
+		case s := <-p.ready:
+			p.done.Store(false)
+			return s, nil
+		default:
+		}
+		if err := p.stuck(); err != nil {
+			return nil, err
+		}
+		select {
+		case s := <-p.ready:
+			p.done.Store(false)
+			return s, nil
+		case <-p.failed:
+		}
 	}
 }
 
@@ -113,8 +140,4 @@ func (p *preparer) stop() {
 		s.Close()
 	default:
 	}
-}
-
-func isFull(err error) bool {
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }

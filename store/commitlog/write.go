@@ -1,7 +1,6 @@
 package commitlog
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -11,7 +10,8 @@ import (
 )
 
 // Write appends a batch, one pwrite for each segment it touches, and advances Written. It syncs nothing.
-// A failure is final for the log; the batch may then be in the files in part, and Recover cuts it.
+// DiskFull says that a segment cannot be made now: nothing was written then, and the log is well. Any other
+// failure is final for the log; the batch may then be in the files in part, and Recover cuts it.
 func (l *Log) Write(b *Batch) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -20,6 +20,9 @@ func (l *Log) Write(b *Batch) error {
 	}
 	if err := b.check(l.Written()); err != nil {
 		return l.fail(err)
+	}
+	if err := l.cover(b.pos); err != nil {
+		return err
 	}
 	for i, p := range b.pieces {
 		hi := len(b.buf)
@@ -65,9 +68,7 @@ func (b *Batch) check(written record.Pos) error {
 
 func (l *Log) writePiece(pos record.Pos, data []byte) error {
 	if int64(pos) == l.tail.Load() {
-		if err := l.roll(); err != nil {
-			return err
-		}
+		l.roll()
 	}
 	if len(data) == 0 {
 		return nil
@@ -79,20 +80,6 @@ func (l *Log) writePiece(pos record.Pos, data []byte) error {
 func (l *Log) newest() *segment.Segment {
 	segs := *l.segs.Load()
 	return segs[len(segs)-1]
-}
-
-// roll goes on to the prepared segment and asks for the one after it.
-func (l *Log) roll() error {
-	next, err := l.prep.take()
-	if err != nil {
-		return fmt.Errorf("segment %d cannot be made: %w", l.tail.Load(), err)
-	}
-	l.add(next)
-	if f := l.o.Events.SegmentRolled; f != nil {
-		f(next.Base())
-	}
-	l.prep.want <- next.End()
-	return nil
 }
 
 // add makes s the newest segment and moves the mappings along. A segment that cannot be mapped is read

@@ -3,10 +3,13 @@ package store
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
+	"hash/crc32"
 	"io/fs"
 	"path/filepath"
 
 	"github.com/perigee-mq/perigee/internal/vfs"
+	"github.com/perigee-mq/perigee/store/commitlog"
 	"github.com/perigee-mq/perigee/store/record"
 )
 
@@ -16,37 +19,58 @@ type Marker struct {
 	End         record.Pos `json:"end"`
 	Last        record.Pos `json:"last"` // position of the newest record, -1 if the run that stopped knew of none
 	CRC         uint32     `json:"crc"`  // its checksum
+	Sum         string     `json:"sum"`  // of what stands before, see sum
 }
 
-// takeMarker reads the marker of a clean stop and removes it durably, before anything is appended: it
-// must not vouch for a later end. A damaged one counts as none.
-func takeMarker(f vfs.FS, dir string) (*Marker, error) {
-	path := filepath.Join(dir, cleanName)
-	b, err := vfs.ReadFile(f, path)
+// sum is the CRC32C of the numbers in their decimal form, with a space between, in hex: a marker with a
+// changed digit would accuse the log.
+func (m *Marker) sum() string {
+	b := fmt.Appendf(nil, "%d %d %d %d", m.Incarnation, m.End, m.Last, m.CRC)
+	return fmt.Sprintf("%08x", crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)))
+}
+
+// readMarker reads the marker of a clean stop. A damaged one counts as none.
+func readMarker(f vfs.FS, dir string) (*Marker, error) {
+	b, err := vfs.ReadFile(f, filepath.Join(dir, cleanName))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	if err := f.Remove(path); err != nil {
-		return nil, err
-	}
-	if err := f.SyncDir(dir); err != nil {
-		return nil, err
-	}
 	return decodeMarker(b), nil
+}
+
+// dropMarker removes the marker durably, before anything is appended: it must not vouch for a later end.
+func dropMarker(f vfs.FS, dir string) error {
+	err := f.Remove(filepath.Join(dir, cleanName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return f.SyncDir(dir)
+}
+
+// tail is what the marker vouches for, zero for none.
+func (m *Marker) tail() commitlog.Tail {
+	if m == nil {
+		return commitlog.Tail{}
+	}
+	return commitlog.Tail{End: m.End, Last: commitlog.Last{Pos: m.Last, CRC: m.CRC}}
 }
 
 func decodeMarker(b []byte) *Marker {
 	m := &Marker{Last: -1}
-	if json.Unmarshal(b, m) != nil || m.Last >= m.End {
+	if json.Unmarshal(b, m) != nil || m.Last >= m.End || m.Sum != m.sum() {
 		return nil
 	}
 	return m
 }
 
 func (m Marker) write(f vfs.FS, path string) error {
+	m.Sum = m.sum()
 	b, err := json.Marshal(m)
 	if err != nil {
 		return err

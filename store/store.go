@@ -41,6 +41,8 @@ type Options struct {
 	// 10 minutes (below 0: not at all) and 64 MiB.
 	DuplicateWindow time.Duration
 	DuplicateBytes  int64
+	// SkipDamage makes a start go on behind damaged and missing records of the log instead of refusing them.
+	SkipDamage bool
 	// Log receives what an operator acts on. Default: discard.
 	Log *slog.Logger
 	// LogEvents are the commit log's events.
@@ -72,6 +74,7 @@ type Store struct {
 	identity   Identity
 	promise    promise
 	clean      *Marker
+	aside      []checkpoint.Damaged // checkpoints to be set aside
 
 	saving     sync.Mutex // guards the checkpoint files and distrusted
 	distrusted bool
@@ -101,8 +104,7 @@ func Open(o Options) (*Store, error) {
 	return s, nil
 }
 
-// open opens the parts. What a crash in here leaves is opened the same way again; the clean marker goes
-// last, so that a start which is refused does not cost it.
+// open opens the parts. What a crash in here leaves is opened the same way again.
 func (s *Store) open() (err error) {
 	if s.identity, err = readIdentity(s.o.FS, s.o.Dir); err != nil {
 		return err
@@ -115,7 +117,13 @@ func (s *Store) open() (err error) {
 			return err
 		}
 	}
-	s.log, err = commitlog.Open(commitlog.Options{FS: s.o.FS, Dir: s.path(LogDir), SegmentBytes: s.o.SegmentBytes, DropRate: s.o.DropRate, Log: s.o.Log, Events: s.o.LogEvents})
+	if s.clean, err = readMarker(s.o.FS, s.o.Dir); err != nil {
+		return err
+	}
+	s.log, err = commitlog.Open(commitlog.Options{
+		FS: s.o.FS, Dir: s.path(LogDir), SegmentBytes: s.o.SegmentBytes, DropRate: s.o.DropRate, Log: s.o.Log, Events: s.o.LogEvents,
+		SkipDamage: s.o.SkipDamage, Tail: s.clean.tail(), Settling: s.settle,
+	})
 	if err != nil {
 		return err
 	}
@@ -126,28 +134,27 @@ func (s *Store) open() (err error) {
 	if s.index, err = index.Open(index.Options{FS: s.o.FS, Dir: s.path(IndexDir), RunEntries: s.o.IndexRunEntries, Log: s.o.Log}); err != nil {
 		return err
 	}
-	if err := s.loadCheckpoint(); err != nil {
-		return err
-	}
-	s.clean, err = takeMarker(s.o.FS, s.o.Dir)
-	return err
+	return s.loadCheckpoint()
 }
 
-// loadCheckpoint sets damaged files aside, so that they are neither met again nor kept instead of good ones.
-func (s *Store) loadCheckpoint() error {
-	found, damaged, err := checkpoint.Load(s.o.FS, s.path(CheckpointDir))
-	if err != nil {
-		return err
-	}
-	for _, d := range damaged {
+// settle is called when the log is found to be well and before anything is changed: a start that is
+// refused costs nothing that another one may need. The marker of a clean stop goes, and damaged checkpoints
+// are set aside, so that they are neither met again nor kept instead of good ones.
+func (s *Store) settle() error {
+	for _, d := range s.aside {
 		s.o.Log.LogAttrs(context.Background(), slog.LevelWarn, "checkpoint is damaged and was set aside: this start reads more of the log",
 			slog.String("file", d.Name), slog.String("error", d.Err.Error()))
 		if err := checkpoint.SetAside(s.o.FS, s.path(CheckpointDir), d.Name); err != nil {
 			return err
 		}
 	}
-	s.checkpoint = found
-	return nil
+	s.aside = nil
+	return dropMarker(s.o.FS, s.o.Dir)
+}
+
+func (s *Store) loadCheckpoint() (err error) {
+	s.checkpoint, s.aside, err = checkpoint.Load(s.o.FS, s.path(CheckpointDir))
+	return err
 }
 
 func (s *Store) path(name string) string { return filepath.Join(s.o.Dir, name) }

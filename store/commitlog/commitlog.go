@@ -42,12 +42,24 @@ type Options struct {
 	ColdReaders int
 	// DropRate is how many bytes of deleted segments are given back to the disk in a second. Default 256 MiB.
 	DropRate int64
-	// ReadOnly opens the log for Scan and Read only and changes no file.
+	// ReadOnly opens the log for Scan, ScanPast, Read and Note only and changes no segment.
 	ReadOnly bool
+	// SkipDamage goes on behind damaged and missing records instead of refusing them, and notes the holes.
+	SkipDamage bool
+	// Tail is the end of the log as its owner vouches for it: that of a clean stop. Zero: unknown.
+	Tail Tail
+	// Settling is called by Recover when the log is found to be well, before any file is changed.
+	Settling func() error
 	// Log receives this package's records. Default: discard.
 	Log *slog.Logger
 	// Events are called when something happened.
 	Events Events
+}
+
+// Tail is where a log ended, and the record there.
+type Tail struct {
+	End record.Pos
+	Last
 }
 
 // Events are optional functions. They must not call the log and not block.
@@ -103,7 +115,8 @@ type Log struct {
 	o    Options
 	cold chan struct{} // slots of cold reads
 
-	segs    atomic.Pointer[[]*segment.Segment] // by position, without a gap; the slice never changes
+	segs    atomic.Pointer[[]*segment.Segment] // by position, gaps are holes; the slice never changes
+	holes   atomic.Pointer[[]Hole]
 	written atomic.Int64
 	durable atomic.Int64
 	limit   atomic.Int64 // records below can be read: written, or the end of the files before Recover
@@ -151,65 +164,21 @@ func Open(o Options) (*Log, error) {
 			return nil, err
 		}
 	}
-	segs, err := openSegments(o)
+	holes, err := readHoles(o.FS, o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	segs, err := openSegments(o, holes)
 	if err != nil {
 		return nil, err
 	}
 	l := &Log{o: o, cold: make(chan struct{}, o.ColdReaders), last: Last{Pos: -1}, reap: newReaper(o), times: map[record.Pos]int64{}}
 	l.segs.Store(&segs)
+	l.holes.Store(&holes)
 	if len(segs) > 0 {
 		l.limit.Store(int64(segs[len(segs)-1].End()))
 	}
 	return l, nil
-}
-
-// openSegments opens every segment and checks that they are of one log.
-func openSegments(o Options) (segs []*segment.Segment, err error) {
-	defer func() {
-		if err != nil {
-			for _, s := range segs {
-				s.Close()
-			}
-		}
-	}()
-	names, err := o.FS.List(o.Dir)
-	if err != nil {
-		return nil, err
-	}
-	gone := lastGone(names)
-	for _, name := range names { // sorted, so by position
-		base, ok := segment.ParseName(name)
-		if !ok || base <= gone {
-			continue
-		}
-		s, err := segment.Open(o.FS, o.Dir, base, o.ReadOnly)
-		if err != nil {
-			return segs, err
-		}
-		segs = append(segs, s)
-		if n := len(segs); n > 1 && segs[n-2].End() != base {
-			return segs, mqerr.New(mqerr.Corrupt, "log %s: after %s comes %s, so what is from position %d on is missing or of another log; bring it back from a copy",
-				o.Dir, segs[n-2].Path(), name, segs[n-2].End())
-		}
-		if err := checkHead(s); err != nil {
-			return segs, err
-		}
-	}
-	return segs, nil
-}
-
-// checkHead looks at the first record of a segment. One that is not there, or damaged, is for Recover to
-// judge; one of another position says that the file was renamed.
-func checkHead(s *segment.Segment) error {
-	head := make([]byte, record.HeaderSize)
-	if err := s.ReadAt(head, s.Base()); err != nil {
-		return err
-	}
-	h, err := record.DecodeHeader(head)
-	if err == nil && h.Pos != s.Base() {
-		return mqerr.New(mqerr.Corrupt, "%s begins with the record of position %d: the file was renamed or is of another log", s.Path(), h.Pos)
-	}
-	return nil
 }
 
 // First is the position of the oldest record kept. DropBefore moves it.

@@ -26,3 +26,9 @@ func EncodeMark(version uint32, pos record.Pos) []byte {
 
 // DecodeMark reads one slot of a mark.
 var DecodeMark = decodeMark
+
+// The list of holes as in its file.
+var (
+	EncodeHoles = encodeHoles
+	DecodeHoles = decodeHoles
+)

@@ -8,6 +8,7 @@ import (
 	"github.com/perigee-mq/perigee/internal/vfs"
 	"github.com/perigee-mq/perigee/internal/vfs/memfs"
 	"github.com/perigee-mq/perigee/store/commitlog"
+	"github.com/perigee-mq/perigee/store/record"
 	"github.com/perigee-mq/perigee/store/segment"
 )
 
@@ -56,12 +57,35 @@ func FuzzMark(f *testing.F) {
 	f.Add(commitlog.EncodeMark(1, 4096))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		pos, err := commitlog.DecodeMark(b)
-		if err == nil && pos < 0 || err != nil && !mqerr.Is(err, mqerr.Unsupported) {
+		pos, whole, err := commitlog.DecodeMark(b)
+		if err == nil && pos < 0 || !whole && pos != 0 || err != nil && !mqerr.Is(err, mqerr.Unsupported) {
 			t.Fatalf("%d, %v", pos, err)
 		}
 		if pos > 0 && string(commitlog.EncodeMark(1, pos)) != string(b[:20]) {
 			t.Fatalf("%d is of another mark", pos)
+		}
+	})
+}
+
+func FuzzHoles(f *testing.F) {
+	for _, holes := range [][]commitlog.Hole{{}, {{From: 0, To: 8, File: "a", Why: "b"}, {From: 16, To: 4096, Offset: 16}}} {
+		b, err := commitlog.EncodeHoles(holes)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		holes, err := commitlog.DecodeHoles(b)
+		if err != nil && !mqerr.Is(err, mqerr.Unsupported) && !mqerr.Is(err, mqerr.Corrupt) {
+			t.Fatal(err)
+		}
+		last := record.Pos(-1)
+		for _, h := range holes {
+			if h.From <= last || h.Bytes() <= 0 {
+				t.Fatalf("%v", holes)
+			}
+			last = h.To
 		}
 	})
 }

@@ -46,44 +46,43 @@ func encodeMark(pos record.Pos) []byte {
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)))
 }
 
-// decodeMark returns the position of a slot, 0 if it holds none.
-func decodeMark(b []byte) (record.Pos, error) {
+// decodeMark returns the position of a slot; whole is false if it holds none.
+func decodeMark(b []byte) (pos record.Pos, whole bool, err error) {
 	if len(b) < markBytes || binary.LittleEndian.Uint32(b) != markMagic ||
 		binary.LittleEndian.Uint32(b[16:]) != crc32.Checksum(b[:16], crc32.MakeTable(crc32.Castagnoli)) {
-		return 0, nil
+		return 0, false, nil
 	}
 	if v := binary.LittleEndian.Uint32(b[4:]); v != markVersion {
-		return 0, mqerr.New(mqerr.Unsupported, "it has version %d, this release of perigee reads version %d: start the release that wrote it, or a later one", v, markVersion)
+		return 0, false, mqerr.New(mqerr.Unsupported, "it has version %d, this release of perigee reads version %d: start the release that wrote it, or a later one", v, markVersion)
 	}
-	return max(0, record.Pos(binary.LittleEndian.Uint64(b[8:]))), nil
+	return max(0, record.Pos(binary.LittleEndian.Uint64(b[8:]))), true, nil
 }
 
-// readMark returns the mark of a directory, 0 if there is none.
-func readMark(f vfs.FS, dir string) (record.Pos, error) {
+// readMark returns the mark of a directory; known is false if there is none, or none that is whole.
+func readMark(f vfs.FS, dir string) (pos record.Pos, known bool, err error) {
 	path := filepath.Join(dir, MarkName)
 	file, err := f.OpenRead(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return 0, nil
+		return 0, false, nil
 	}
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	defer file.Close()
 	data := make([]byte, markSlot+markBytes)
 	n, err := file.ReadAt(data, 0)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return 0, fmt.Errorf("read %s: %w", path, err)
+		return 0, false, fmt.Errorf("read %s: %w", path, err)
 	}
 	data = data[:n]
-	best := record.Pos(0)
 	for lo := 0; lo < len(data); lo += markSlot {
-		pos, err := decodeMark(data[lo:])
+		slot, whole, err := decodeMark(data[lo:])
 		if err != nil {
-			return 0, fmt.Errorf("%s: %w", path, err)
+			return 0, false, fmt.Errorf("%s: %w", path, err)
 		}
-		best = max(best, pos)
+		pos, known = max(pos, slot), known || whole
 	}
-	return best, nil
+	return pos, known, nil
 }
 
 // startMark makes the mark say pos, durably, and opens it for more.

@@ -35,7 +35,7 @@ func (l *Log) Hot(pos record.Pos) bool {
 
 // Read returns the record at a position, verified. size is its whole length as Seal returned it, or 0 if
 // the caller does not know. The body is valid until the Ref is released. Damage is an error of kind
-// Corrupt, a position that was deleted one of kind NotFound.
+// Corrupt, a position that was deleted, or that is in a hole, one of kind NotFound.
 func (l *Log) Read(pos record.Pos, size uint32) (record.Record, Ref, error) {
 	if pos < l.First() {
 		return record.Record{}, Ref{}, l.deleted(pos)
@@ -52,6 +52,9 @@ func (l *Log) deleted(pos record.Pos) error {
 }
 
 func (l *Log) read(pos record.Pos, size uint32) (record.Record, Ref, error) {
+	if h, in := holeAt(l.Holes(), pos); in {
+		return record.Record{}, Ref{}, mqerr.New(mqerr.NotFound, "position %d is lost: %s", pos, h)
+	}
 	s := l.find(pos)
 	if end := pos + record.Pos(max(size, record.HeaderSize)); s == nil || end > s.End() || end > record.Pos(l.limit.Load()) {
 		return record.Record{}, Ref{}, mqerr.New(mqerr.Corrupt, "%s: there is no record of %d bytes, the log ends at %d", l.where(pos), size, l.limit.Load())

@@ -25,6 +25,8 @@ type Recovered struct {
 	Torn error
 	// Incomplete is how many whole records were cut because the rest of their batch was missing.
 	Incomplete int
+	// Crossed are the holes that the replay passed over, those found now and those known before.
+	Crossed []Past
 }
 
 // Recover reads every record from a record's position on (First, or that of a checkpoint), verifies them
@@ -33,8 +35,14 @@ type Recovered struct {
 // that everything that was replayed is durable, and the log is ready for appends.
 //
 // Bytes that are no record, but lie below what was once durable, are damage: Recover refuses and changes
-// no file.
+// no file. With Options.SkipDamage it goes on with the next whole record, and notes the hole. Records
+// before a hole that belong to a batch which ends in it are given to apply like others.
 func (l *Log) Recover(from record.Pos, apply func(record.Record) error) (Recovered, error) {
+	return l.RecoverOver(from, apply, func(Past) error { return nil })
+}
+
+// RecoverOver is Recover that tells lost of each hole, in order with the records.
+func (l *Log) RecoverOver(from record.Pos, apply func(record.Record) error, lost func(Past) error) (Recovered, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.syncMu.Lock()
@@ -46,18 +54,41 @@ func (l *Log) Recover(from record.Pos, apply func(record.Record) error) (Recover
 	if err != nil {
 		return Recovered{}, err
 	}
+	promised = max(promised, from)
 	segs := *l.segs.Load()
 	if err := l.checkStart(segs, from, promised); err != nil {
 		return Recovered{}, err
 	}
-	r, err := l.replay(segs, from, apply)
+	found, err := l.look(segs, from, promised)
+	if err != nil {
+		return Recovered{}, err
+	}
+	r, read, err := l.replay(from, promised, apply, lost)
 	if err != nil {
 		return r, err
 	}
 	if r.End < promised {
 		return r, l.damage(r, promised)
 	}
+	if err := l.checkUnpromised(r, read); err != nil {
+		return r, err
+	}
+	if f := l.o.Settling; f != nil {
+		if err := f(); err != nil {
+			return r, err
+		}
+	}
 	l.recovered = true
+	for _, p := range r.Crossed {
+		if !p.Known {
+			found = append(found, p.Hole)
+		}
+	}
+	if len(found) > 0 {
+		if err := l.Note(found...); err != nil {
+			return r, l.fail(err)
+		}
+	}
 	if err := l.cut(r.End); err != nil {
 		return r, l.fail(err)
 	}
@@ -71,9 +102,12 @@ func (l *Log) Recover(from record.Pos, apply func(record.Record) error) (Recover
 	return r, nil
 }
 
-// Promised is a position below which the log was durable once, as its directory tells; 0 if it does not.
-// Bytes below that are no record are damage; a tail above may be torn.
-func (l *Log) Promised() (record.Pos, error) { return readMark(l.o.FS, l.o.Dir) }
+// Promised is a position below which the log was durable once, as its directory and its owner tell; 0 if
+// they do not. Bytes below that are no record are damage; a tail above may be torn.
+func (l *Log) Promised() (record.Pos, error) {
+	pos, _, err := readMark(l.o.FS, l.o.Dir)
+	return max(pos, l.o.Tail.End), err
+}
 
 // checkStart refuses a position that is not in the log.
 func (l *Log) checkStart(segs []*segment.Segment, from, promised record.Pos) error {
@@ -82,12 +116,23 @@ func (l *Log) checkStart(segs []*segment.Segment, from, promised record.Pos) err
 		first, end = segs[0].Base(), segs[len(segs)-1].End()
 	}
 	switch {
-	case from < first:
-		return mqerr.New(mqerr.Corrupt, "log %s begins at position %d, but the views stand for position %d and need what comes after: bring the missing files back from a copy", l.o.Dir, first, from)
-	case from > end || promised > end:
-		return mqerr.New(mqerr.Corrupt, "log %s ends before position %d, but was durable up to there: bring the missing files back from a copy", l.o.Dir, max(from, promised))
+	case l.o.SkipDamage:
+		return nil
+	case from < first && !l.inHole(from, first):
+		return mqerr.New(mqerr.Corrupt, "log %s begins at position %d, but the views stand for position %d and need what comes after: bring the missing files back from a copy, or %s", l.o.Dir, first, from, repairAdvice)
+	case promised > end && !l.inHole(end, promised):
+		return mqerr.New(mqerr.Corrupt, "log %s ends before position %d, but was durable up to there: bring the missing files back from a copy, or %s", l.o.Dir, promised, repairAdvice)
 	}
 	return nil
+}
+
+// repairAdvice is what to do about damage when there is no copy.
+const repairAdvice = "stop and run perigee debug repair, which shows what would be lost without it; --on-damage skip goes on at once"
+
+// inHole tells whether all of a range is known to be lost.
+func (l *Log) inHole(from, to record.Pos) bool {
+	h, ok := holeAt(l.Holes(), from)
+	return ok && h.To >= to
 }
 
 // damage is the refusal to cut away what was promised.
@@ -99,24 +144,57 @@ func (l *Log) damage(r Recovered, promised record.Pos) error {
 	case why == nil:
 		why = mqerr.New(mqerr.Corrupt, "nothing was written here")
 	}
-	return mqerr.New(mqerr.Corrupt, "%s: no whole record, but the log was durable up to position %d: bring the file back from a copy or a replica. "+
-		"To give up everything from here on, remove %s and start again: %w", l.where(r.End), promised, filepath.Join(l.o.Dir, MarkName), why)
+	return mqerr.New(mqerr.Corrupt, "%s: no whole record, but the log was durable up to position %d: bring the file back from a copy or a replica, or %s: %w",
+		l.where(r.End), promised, repairAdvice, why)
 }
 
-// replay gives whole batches to apply. The last position of Recovered is where the log is to be cut.
-func (l *Log) replay(segs []*segment.Segment, from record.Pos, apply func(record.Record) error) (Recovered, error) {
+// replay gives whole batches to apply. End of Recovered is where the log is to be cut; the position is
+// where the reading ended.
+func (l *Log) replay(from, promised record.Pos, apply func(record.Record) error, lost func(Past) error) (Recovered, record.Pos, error) {
 	r := Recovered{End: from, Last: Last{Pos: -1}}
-	s := scanner{segs: segs, pos: from, limit: record.Pos(l.limit.Load())}
+	s := l.scanner(from)
+	s.promised, s.skip = promised, l.o.SkipDamage
 	defer s.leave()
 	var c chain
+	end := func(last record.Header, pos record.Pos) {
+		r.End, r.Epoch, r.Time, r.Last = pos, last.Epoch, last.Time, Last{Pos: last.Pos, CRC: last.CRC}
+	}
+	// flush applies what is there of a batch, whose last record ends at pos.
+	flush := func(pos record.Pos) error {
+		for _, member := range c.records {
+			if err := apply(member); err != nil {
+				return err
+			}
+		}
+		if n := len(c.records); n > 0 {
+			r.Records += int64(n)
+			end(c.records[n-1].Header, pos)
+			c.reset()
+		}
+		return nil
+	}
 	for {
 		rec, ok, err := s.next()
 		if err != nil {
-			return r, err
+			return r, s.pos, err
+		}
+		for _, h := range s.crossed() {
+			if err := flush(h.From); err != nil {
+				return r, s.pos, err
+			}
+			r.Crossed, r.End = append(r.Crossed, h), h.To
+			if err := lost(h); err != nil {
+				return r, s.pos, err
+			}
 		}
 		if !ok {
+			if l.o.SkipDamage && r.End < promised { // the end of a batch was promised and is not there
+				if err := flush(s.pos); err != nil {
+					return r, s.pos, err
+				}
+			}
 			r.Torn, r.Incomplete = s.why, len(c.records)
-			return r, nil
+			return r, s.pos, nil
 		}
 		if rec.Type == record.TypePad {
 			if len(c.records) == 0 {
@@ -129,20 +207,16 @@ func (l *Log) replay(segs []*segment.Segment, from record.Pos, apply func(record
 			if rec.Flags&record.FlagMore != 0 {
 				continue
 			}
-			for _, member := range c.records {
-				if err := apply(member); err != nil {
-					return r, err
-				}
+			if err := flush(s.pos); err != nil {
+				return r, s.pos, err
 			}
-			r.Records += int64(len(c.records))
-			c.reset()
-		} else {
-			if err := apply(rec); err != nil {
-				return r, err
-			}
-			r.Records++
+			continue
 		}
-		r.End, r.Epoch, r.Time, r.Last = s.pos, rec.Epoch, rec.Time, Last{Pos: rec.Pos, CRC: rec.CRC}
+		if err := apply(rec); err != nil {
+			return r, s.pos, err
+		}
+		r.Records++
+		end(rec.Header, s.pos)
 	}
 }
 
@@ -172,7 +246,7 @@ func (l *Log) cut(end record.Pos) error {
 	}
 	segs := *l.segs.Load()
 	keep := len(segs)
-	for keep > 0 && segs[keep-1].Base() > end {
+	for keep > 0 && (segs[keep-1].Base() > end || segs[keep-1].End() == segs[keep-1].Base()) {
 		keep--
 	}
 	// Later segments go first, from the end and one by one: if the power fails in between, what is left
@@ -187,7 +261,7 @@ func (l *Log) cut(end record.Pos) error {
 	}
 	kept := slices.Clone(segs[:keep])
 	l.segs.Store(&kept)
-	if keep == 0 || kept[keep-1].End() == end {
+	if keep == 0 || kept[keep-1].End() <= end {
 		return nil
 	}
 	return kept[keep-1].Clear(end)

@@ -15,27 +15,98 @@ var zeroHeader [record.HeaderSize]byte
 
 // scanner reads records one after the other, verified, until something that is none.
 type scanner struct {
+	dir   string
 	segs  []*segment.Segment
 	pos   record.Pos // of the next record
 	limit record.Pos // stop here
 	epoch record.Epoch
 	in    *segment.Segment // is held: it is read to its end, also if it leaves the log meanwhile
+	holes []Hole           // those that are known
+	// promised is the position below which what is no record is damage, and skip goes on behind it.
+	promised record.Pos
+	skip     bool
+	past     []Past // what was skipped since crossed
 
 	buf []byte // bytes from lo on
 	lo  record.Pos
 	why error // after the end: what stands there instead of a record, nil for nothing
 }
 
+// scanner returns one that reads the log from a record's position on and stops at damage.
+func (l *Log) scanner(from record.Pos) *scanner {
+	return &scanner{dir: l.o.Dir, segs: *l.segs.Load(), pos: from, limit: record.Pos(l.limit.Load()), holes: l.Holes()}
+}
+
 // next returns the next record, whose body is valid until the call after. ok is false at the end, and
 // why tells if it is a good one. An error is of the disk, or of a record that a later release wrote.
 func (s *scanner) next() (r record.Record, ok bool, err error) {
+	for {
+		if h, in := holeAt(s.holes, s.pos); in {
+			s.past = append(s.past, Past{Hole: h, Known: true})
+			s.pos, s.why = h.To, nil
+		}
+		r, ok, err = s.read()
+		if ok || err != nil || !s.skip || s.pos >= s.promised {
+			return r, ok, err
+		}
+		if err := s.skipDamage(); err != nil {
+			return r, false, err
+		}
+	}
+}
+
+// skipDamage goes on with the next whole record, or with what was never promised.
+func (s *scanner) skipDamage() error {
+	h := s.damageAt()
+	f := finder{segs: s.segs, epoch: s.epoch}
+	to, ok, err := f.next(s.pos)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		to = (s.promised + record.Align - 1) &^ (record.Align - 1)
+	}
+	for _, known := range s.holes { // what is known already is not found again
+		if known.From > s.pos {
+			to = min(to, known.From)
+		}
+	}
+	h.To = to
+	s.past, s.pos, s.why = append(s.past, Past{Hole: h}), to, nil
+	return nil
+}
+
+// damageAt describes what stands at pos instead of a record.
+func (s *scanner) damageAt() Hole {
+	h := Hole{From: s.pos, File: s.dir, Offset: int64(s.pos), Why: "nothing was written here"}
+	if len(s.segs) > 0 && s.pos >= s.segs[0].Base() {
+		h.File, h.Offset = s.segs[0].Path(), int64(s.pos-s.segs[0].Base())
+	}
+	if s.why != nil {
+		h.Why = s.why.Error()
+	}
+	return h
+}
+
+// crossed returns what was skipped since it was asked last.
+func (s *scanner) crossed() []Past {
+	p := s.past
+	s.past = nil
+	return p
+}
+
+func (s *scanner) read() (r record.Record, ok bool, err error) {
 	for len(s.segs) > 0 && s.pos >= s.segs[0].End() {
 		s.segs = s.segs[1:]
 	}
-	if len(s.segs) == 0 || s.pos >= s.limit {
+	if s.why = nil; len(s.segs) == 0 || s.pos >= s.limit {
 		return r, false, nil
 	}
 	seg := s.segs[0]
+	if s.pos < seg.Base() {
+		s.why = errGap(s.pos, seg.Base())
+		return r, false, nil
+	}
 	if err := s.enter(seg); err != nil {
 		return r, false, err
 	}
@@ -137,9 +208,9 @@ func (l *Log) where(pos record.Pos) string {
 // an error, which it returns. Bodies are valid until fn returns. A position that was deleted is an error of
 // kind NotFound, also if that happens on the way; the file that is being read is read to its end. If the log was not recovered, bytes
 // that are no record end it with an error of kind Corrupt that names the place: what a crash may leave
-// behind is told apart from damage by Recover only.
+// behind is told apart from damage by Recover only. Holes that are known are passed over.
 func (l *Log) Scan(from record.Pos, fn func(record.Record) error) error {
-	s := scanner{segs: *l.segs.Load(), pos: from, limit: record.Pos(l.limit.Load())}
+	s := l.scanner(from)
 	defer s.leave()
 	for {
 		if s.in == nil && s.pos < l.First() {

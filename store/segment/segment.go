@@ -29,6 +29,7 @@ type Segment struct {
 	path string
 	base record.Pos
 	size int64
+	odd  int64 // bytes of the file behind size
 	file vfs.File
 
 	inUse counted // the file: one for the owner, one per ReadAt, one for the mapping
@@ -101,6 +102,18 @@ func dropTemp(fs vfs.FS, temp string) error {
 
 // Open opens the segment of that base for reading and writing, or for reading only.
 func Open(fs vfs.FS, dir string, base record.Pos, readOnly bool) (*Segment, error) {
+	s, err := OpenCut(fs, dir, base, readOnly)
+	if err == nil && (s.size < record.HeaderSize || s.odd != 0) {
+		err = mqerr.New(mqerr.Corrupt, "%s has %d bytes, and no segment is that long: it was cut or is not of this log; bring it back from a copy", s.path, s.size+s.odd)
+		s.Close()
+		return nil, err
+	}
+	return s, err
+}
+
+// OpenCut is Open for a file that may have been cut: bytes at its end that are no whole unit of
+// record.Align do not count.
+func OpenCut(fs vfs.FS, dir string, base record.Pos, readOnly bool) (*Segment, error) {
 	path := filepath.Join(dir, Name(base))
 	open := fs.Open
 	if readOnly {
@@ -114,11 +127,9 @@ func Open(fs vfs.FS, dir string, base record.Pos, readOnly bool) (*Segment, erro
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	if size < record.HeaderSize || size%record.Align != 0 {
-		err := mqerr.New(mqerr.Corrupt, "%s has %d bytes, and no segment is that long: it was cut or is not of this log; bring it back from a copy", path, size)
-		return nil, errors.Join(err, f.Close())
-	}
-	return newSegment(fs, path, base, size, f), nil
+	s := newSegment(fs, path, base, size-size%record.Align, f)
+	s.odd = size % record.Align
+	return s, nil
 }
 
 func newSegment(fs vfs.FS, path string, base record.Pos, size int64, f vfs.File) *Segment {

@@ -1,0 +1,145 @@
+package commitlog
+
+import (
+	"encoding/binary"
+
+	"github.com/perigee-mq/perigee/internal/mqerr"
+	"github.com/perigee-mq/perigee/store/record"
+	"github.com/perigee-mq/perigee/store/segment"
+)
+
+// finder looks for the next whole record behind damage. Each record has its own position in its header,
+// so nothing else passes for one: bytes of a message that look like a record would have to name the very
+// place they were stored at, and to fit the checksum.
+type finder struct {
+	segs  []*segment.Segment
+	epoch record.Epoch // of the last record before the damage
+	buf   []byte
+	lo    record.Pos // of buf
+	body  []byte
+}
+
+// next returns the position of the first whole record behind pos; false if there is none.
+func (f *finder) next(pos record.Pos) (record.Pos, bool, error) {
+	for _, s := range f.segs {
+		if s.End() <= pos {
+			continue
+		}
+		from := s.Base()
+		if pos >= from {
+			from = pos + record.Align
+			if to, ok, err := f.behind(s, pos); ok || err != nil {
+				return to, ok, err
+			}
+		}
+		if at, ok, err := f.in(s, from); ok || err != nil {
+			return at, ok, err
+		}
+	}
+	return 0, false, nil
+}
+
+// behind tries the record at pos itself: if its header says what follows and a record is there, only its
+// body is damaged, and nothing in its body is looked at.
+func (f *finder) behind(s *segment.Segment, pos record.Pos) (record.Pos, bool, error) {
+	var head [record.HeaderSize]byte
+	if pos+record.HeaderSize > s.End() {
+		return 0, false, nil
+	}
+	if err := s.ReadAt(head[:], pos); err != nil {
+		return 0, false, err
+	}
+	h, err := record.DecodeHeader(head[:])
+	if err != nil || h.Pos != pos || h.End() >= s.End() {
+		return 0, false, nil
+	}
+	ok, err := f.whole(s, h.End())
+	return h.End(), ok, err
+}
+
+// in looks through one segment.
+func (f *finder) in(s *segment.Segment, pos record.Pos) (record.Pos, bool, error) {
+	for ; pos+record.HeaderSize <= s.End(); pos += record.Align {
+		if pos < f.lo || pos+record.HeaderSize > f.lo+record.Pos(len(f.buf)) {
+			if f.buf == nil {
+				f.buf = make([]byte, scanBytes)
+			}
+			f.buf, f.lo = f.buf[:min(scanBytes, s.End()-pos)], pos
+			if err := s.ReadAt(f.buf, pos); err != nil {
+				f.buf = nil
+				return 0, false, err
+			}
+		}
+		if binary.LittleEndian.Uint64(f.buf[pos-f.lo+record.PosOffset:]) != uint64(pos) {
+			continue
+		}
+		if ok, err := f.whole(s, pos); ok || err != nil {
+			return pos, ok, err
+		}
+	}
+	return 0, false, nil
+}
+
+// whole tells whether a record of this log stands at pos.
+func (f *finder) whole(s *segment.Segment, pos record.Pos) (bool, error) {
+	var head [record.HeaderSize]byte
+	if pos+record.HeaderSize > s.End() {
+		return false, nil
+	}
+	if err := s.ReadAt(head[:], pos); err != nil {
+		return false, err
+	}
+	h, err := record.DecodeHeader(head[:])
+	if err != nil || h.Pos != pos || h.End() > s.End() || h.Epoch < f.epoch || h.Size > bodyBytesMax+record.HeaderSize {
+		return false, nil
+	}
+	grow(&f.body, h.Stored())
+	if err := s.ReadAt(f.body, pos); err != nil {
+		return false, err
+	}
+	return h.Check(f.body) == nil, nil
+}
+
+// Past is what ScanPast tells of damage: a hole that is known, or one that was just found.
+type Past struct {
+	Hole
+	Known bool
+}
+
+// ScanPast is Scan that goes on behind damage: lost is told of each part that is skipped, in order with
+// the records. Damage is what is no record below the position that Promised tells, in a log that was
+// recovered what is no record below Written. It returns where it ended, and what stood there instead
+// of a record, nil for nothing.
+func (l *Log) ScanPast(from record.Pos, fn func(record.Record) error, lost func(Past) error) (end record.Pos, torn, err error) {
+	promised := l.Written()
+	if promised == 0 {
+		if promised, err = l.Promised(); err != nil {
+			return from, nil, err
+		}
+	}
+	s := l.scanner(from)
+	s.promised, s.skip = promised, true
+	defer s.leave()
+	for {
+		if s.in == nil && s.pos < l.First() {
+			return s.pos, nil, l.deleted(s.pos)
+		}
+		r, ok, err := s.next()
+		for _, h := range s.crossed() {
+			if err := lost(h); err != nil {
+				return s.pos, nil, err
+			}
+		}
+		if err != nil || !ok {
+			return s.pos, s.why, err
+		}
+		if err := fn(r); err != nil {
+			return s.pos, nil, err
+		}
+	}
+}
+
+// errGap is what stands where a file is missing.
+func errGap(from, to record.Pos) error {
+	return mqerr.New(mqerr.Corrupt, "positions %d to %d are in no file", from, to)
+}

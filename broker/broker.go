@@ -198,6 +198,7 @@ func (b *Broker) open() error {
 		_ = st.Close()
 		return err
 	}
+	b.engine.LookAtSpace() // before the first request
 	b.running.Store(b.engine)
 	if b.o.Metrics != nil {
 		if err := register(b.o.Metrics, b.engine); err != nil {

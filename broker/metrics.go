@@ -48,6 +48,7 @@ func register(m metric.Meter, e *engine.Engine) error {
 	window := r.gauge("perigee_duplicate_window", "how far back messages that are sent again are found, if their topic's window is so long", "milliseconds")
 	remembered := r.gauge("perigee_duplicate_entries", "messages that are remembered to find those that are sent again", "")
 	events := r.counter("perigee_broker_events", "what the broker has done, by kind")
+	spaces := newSpaceGauges(&r)
 	if r.err != nil {
 		return r.err
 	}
@@ -55,6 +56,7 @@ func register(m metric.Meter, e *engine.Engine) error {
 		for kind, n := range counted(e.Counts()) {
 			o.ObserveInt64(events, n, metric.WithAttributes(attribute.String("kind", kind)))
 		}
+		spaces.observe(o, e)
 		x := e.Index()
 		o.ObserveInt64(indexed, x.Entries)
 		o.ObserveInt64(indexBytes, x.Bytes)

@@ -101,6 +101,7 @@ func (s storeSettings) engine() engine.Options {
 	}
 	s.querySettings.apply(&o)
 	s.liteSettings.apply(&o)
+	s.spaceSettings.apply(&o)
 	o.PullsWaiting = s.PullsWaiting
 	return o
 }

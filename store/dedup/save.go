@@ -112,26 +112,53 @@ func (w *Window) load(g *generation) error {
 	if size, err := f.Size(); err != nil || size < g.n*slotBytes {
 		return errors.Join(err, fmt.Errorf("it has %d bytes, expected %d", size, g.n*slotBytes))
 	}
-	buf := make([]byte, min(g.n*slotBytes, 1<<20))
-	crc := uint32(0)
-	for at := int64(0); at < g.n*slotBytes; {
-		b := buf[:min(int64(len(buf)), g.n*slotBytes-at)]
-		if _, err := f.ReadAt(b, at); err != nil && !errors.Is(err, io.EOF) {
-			return err
-		}
-		at += int64(len(b))
-		crc = crc32.Update(crc, castagnoli, b)
-		for ; len(b) > 0; b = b[slotBytes:] {
-			pos := record.Pos(binary.LittleEndian.Uint64(b[8:]))
-			if pos < g.begin || !g.put(binary.LittleEndian.Uint64(b), pos, max(w.partMax, partMin)) {
-				return errors.New("it does not fit: it is damaged, or the memory of the window was made smaller")
-			}
-		}
+	all := make([]byte, g.n*slotBytes)
+	if _, err := f.ReadAt(all, 0); err != nil && !errors.Is(err, io.EOF) {
+		return err
 	}
-	if crc != g.crc {
+	if crc32.Checksum(all, castagnoli) != g.crc {
 		return errors.New("its checksum is wrong")
 	}
+	if !g.fill(all, max(w.partMax, partMin)) {
+		return errors.New("it does not fit: it is damaged, or the memory of the window was made smaller")
+	}
 	return nil
+}
+
+// fill enters the entries of a file into the empty generation, part by part: a part fits the processor's
+// cache, all of them do not. It is false if they do not fit.
+func (g *generation) fill(all []byte, most int) bool {
+	var ends [parts + 1]int // of the entries of each part in order; first how many there are
+	for b := all; len(b) > 0; b = b[slotBytes:] {
+		ends[binary.LittleEndian.Uint64(b)%parts+1]++
+	}
+	for i := range g.parts {
+		g.parts[i].room(ends[i+1], most)
+		ends[i+1] += ends[i]
+	}
+	order := make([]slot, len(all)/slotBytes)
+	for b := all; len(b) > 0; b = b[slotBytes:] {
+		s := slot{binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:])}
+		order[ends[s.hash%parts]] = s
+		ends[s.hash%parts]++
+	}
+	for _, s := range order {
+		if pos := record.Pos(s.pos); pos < g.begin || !g.put(s.hash, pos, most) {
+			return false
+		}
+	}
+	return true
+}
+
+// room makes an empty part as large as n entries make it.
+func (p *part) room(n, most int) {
+	size := partMin
+	for size < most && n*4 > size*3 {
+		size *= 2
+	}
+	if n > 0 {
+		p.slots = make([]slot, size)
+	}
 }
 
 // Sync writes what earlier calls of Encode handed over, and makes it durable.

@@ -128,6 +128,9 @@ func (b *Broker) Leads() (brokerapi.ShardID, brokerapi.Epoch) {
 // Term is what the controller gave to this process; valid after Ready.
 func (b *Broker) Term() ctl.Term { return b.term }
 
+// Written is the end of the log in bytes; valid after Ready.
+func (b *Broker) Written() int64 { return int64(b.store.Log().Written()) }
+
 // Run serves until ctx ends, then drains: links are told, requests under way answered, the views
 // saved and the clean-shutdown marker written. An error means that the broker could not start or had
 // to stop; what was acknowledged is in the log.

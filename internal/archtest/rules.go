@@ -20,6 +20,10 @@ var arrows = []arrow{
 		why: "it runs a whole cluster in one process",
 	},
 	{
+		from: "internal/startbench", to: []string{"broker", "controller", "store", "api", "internal"},
+		why: "it fills a data directory faster than clients could",
+	},
+	{
 		from: "internal/model", to: []string{"internal/brokerapi"}, solo: true,
 		why: "the model of the broker shares nothing with what it judges",
 	},

@@ -70,7 +70,7 @@ func register(m metric.Meter, e *engine.Engine) error {
 		o.ObserveInt64(rollbacks, e.Counts().RolledBack.Load())
 		ctx, cancel := context.WithTimeout(ctx, scrapeTimeout)
 		defer cancel()
-		s, err := e.Snapshot(ctx)
+		s, err := e.Snapshot(ctx, 10_000)
 		if err != nil {
 			return err
 		}

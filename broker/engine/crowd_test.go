@@ -82,7 +82,7 @@ func (c *crowd) caller(seed uint64, stop <-chan struct{}) {
 		case 10:
 			done := c.reply()
 			_, _ = s.DescribeGroup(c.b.t.Context(), brokerapi.TopicID(topicSync), brokerapi.GroupID(groupA))
-			_, _ = c.b.engine.Snapshot(c.b.t.Context())
+			_, _ = c.b.engine.Snapshot(c.b.t.Context(), 1000)
 			done()
 		case 11:
 			done := c.reply()

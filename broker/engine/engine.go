@@ -185,6 +185,9 @@ type Engine struct {
 		err error
 	}
 
+	ageMu     sync.Mutex
+	agesKnown map[queueSpot]int64 // guarded by ageMu: store times that the last Snapshot has used
+
 	writer // owned by the writer goroutine
 }
 

@@ -123,6 +123,6 @@ func (r *faultRun) refused(b *bench) {
 		_, _, err = b.pop(brokerapi.PopRequest{Topic: brokerapi.TopicID(topicSync), Group: brokerapi.GroupID(groupA)})
 		require.True(b.t, mqerr.Is(err, mqerr.Unavailable), "%v", err)
 	}
-	_, err := b.engine.Snapshot(b.t.Context())
+	_, err := b.engine.Snapshot(b.t.Context(), 1000)
 	require.True(b.t, mqerr.Is(err, mqerr.Unavailable), "%v", err)
 }

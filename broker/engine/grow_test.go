@@ -220,7 +220,7 @@ func TestLiteTopicsAreListed(t *testing.T) {
 	require.EqualValues(t, []int64{5, 2, 0}, []int64{qs[0].Ready, qs[0].InFlight, qs[0].Waiting})
 	require.NotZero(t, qs[0].OldestMS)
 	require.True(t, qs[0].Used)
-	s, err := b.engine.Snapshot(t.Context())
+	s, err := b.engine.Snapshot(t.Context(), 1000)
 	require.NoError(t, err)
 	found := false
 	for _, g := range s.Groups {

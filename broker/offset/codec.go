@@ -43,6 +43,7 @@ func (t *Table) Decode(b []byte) error {
 	r := reader{b: b[1:]}
 	n := r.upTo(uint64(len(b) / entryMin))
 	at := make(map[Key]record.QueueOffset, n)
+	groups := readers{}
 	var last Key
 	for i := range n {
 		k := Key{record.GroupID(r.upTo(math.MaxUint32)), record.TopicID(r.upTo(math.MaxUint32)), record.QueueID(r.upTo(math.MaxInt32))}
@@ -51,11 +52,12 @@ func (t *Table) Decode(b []byte) error {
 			return mqerr.New(mqerr.Corrupt, "table of positions: entry %d of %d is not valid", i, n)
 		}
 		at[k], last = off, k
+		groups.add(k, 1)
 	}
 	if r.bad || len(r.b) > 0 {
 		return mqerr.New(mqerr.Corrupt, "table of positions does not end behind its %d entries", n)
 	}
-	t.at = at
+	t.at, t.groups = at, groups
 	return nil
 }
 

@@ -29,11 +29,39 @@ func (k Key) Compare(o Key) int {
 //
 // Invariant: no position is negative.
 type Table struct {
-	at map[Key]record.QueueOffset
+	at     map[Key]record.QueueOffset
+	groups readers
 }
 
 // New returns an empty table.
-func New() *Table { return &Table{at: map[Key]record.QueueOffset{}} }
+func New() *Table { return &Table{at: map[Key]record.QueueOffset{}, groups: readers{}} }
+
+// readers counts the positions of each group on each topic.
+type readers map[record.TopicID]map[record.GroupID]int
+
+func (r readers) add(k Key, n int) {
+	groups := r[k.Topic]
+	if groups == nil {
+		groups = map[record.GroupID]int{}
+		r[k.Topic] = groups
+	}
+	if groups[k.Group] += n; groups[k.Group] == 0 {
+		delete(groups, k.Group)
+	}
+	if len(groups) == 0 {
+		delete(r, k.Topic)
+	}
+}
+
+// AppendGroups appends the groups with a position on a topic, in order.
+func (t *Table) AppendGroups(dst []record.GroupID, topic record.TopicID) []record.GroupID {
+	begin := len(dst)
+	for g := range t.groups[topic] {
+		dst = append(dst, g)
+	}
+	slices.Sort(dst[begin:])
+	return dst
+}
 
 // Get returns the position of a group in a queue, false if none was stored.
 func (t *Table) Get(k Key) (record.QueueOffset, bool) {
@@ -53,6 +81,9 @@ func (t *Table) Apply(it *record.OffsetItem) error {
 	k := Key{it.Group, it.Topic, it.Queue}
 	switch it.Kind {
 	case record.OffsetPull:
+		if _, stored := t.at[k]; !stored {
+			t.groups.add(k, 1)
+		}
 		t.at[k] = it.Offset
 	case record.OffsetReset:
 		if _, stored := t.at[k]; stored {
@@ -78,6 +109,7 @@ func (t *Table) drop(which func(Key) bool) {
 	for k := range t.at {
 		if which(k) {
 			delete(t.at, k)
+			t.groups.add(k, -1)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package pop
 import (
 	"fmt"
 	"math/bits"
+	"reflect"
 )
 
 // check says which invariant of the table does not hold, "" if all do. It looks at every message.
@@ -18,6 +19,11 @@ func (t *Table) check() (fault string) {
 		c.must(q.key == k && t.queues[q.slot] == q, "queue %v is not in its slot", k)
 		c.queue(q)
 	}
+	groups := readers{}
+	for k := range t.byKey {
+		groups.add(k)
+	}
+	c.must(reflect.DeepEqual(groups, t.groups), "groups of topics are %v, not %v", t.groups, groups)
 	for _, cl := range t.clients.byNum {
 		c.must(cl.held == c.held[uint32(cl.num)], "client %d holds %d messages, not %d", cl.num, c.held[uint32(cl.num)], cl.held)
 		c.must(cl.name != "" || cl.held > 0, "client %d is gone and holds nothing", cl.num)

@@ -80,6 +80,7 @@ type Table struct {
 	lease    leaseCheck
 
 	byKey  map[Key]*queue
+	groups readers
 	recent *queue   // found last, nil if none: most records name a queue more than once
 	queues []*queue // by slot; nil for a free one
 	slots  []uint32 // free slots
@@ -91,7 +92,7 @@ type Table struct {
 
 // New returns an empty table.
 func New(o Options) *Table {
-	t := &Table{o: o, byKey: map[Key]*queue{}}
+	t := &Table{o: o, byKey: map[Key]*queue{}, groups: readers{}}
 	t.pages.alloc() // index 0 means "none"
 	t.branches.alloc()
 	t.locks.alloc()
@@ -207,6 +208,7 @@ func (t *Table) dropQueue(q *queue) {
 	t.freeTree(q)
 	t.undone -= q.undone
 	delete(t.byKey, q.key)
+	t.groups.remove(q.key)
 	t.queues[q.slot] = nil
 	t.slots = append(t.slots, q.slot)
 }
@@ -237,6 +239,7 @@ func (t *Table) newQueue(k Key) *queue {
 		t.queues = append(t.queues, q)
 	}
 	t.byKey[k] = q
+	t.groups.add(k)
 	return q
 }
 

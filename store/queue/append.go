@@ -16,13 +16,17 @@ type queue struct {
 	key      Key
 	min, max record.QueueOffset
 	extents  []uint32 // of the entries from min on, rounded down to a whole extent
-	buf      []byte   // encoded entries of the tail, from index base on
-	crc      uint32   // of the first disk entries of the tail
-	base     uint8
-	disk     uint8
-	warm     bool // in Store.warm
-	active   bool // appended to since the last Encode
-	gone     bool // removed; order may still have it
+	// lows has, of each full extent, the lowest position of a message in it, and low that of the tail: what
+	// was readable when the extent began may count, or no more. unknownLow: a directory of version 1 had none.
+	lows   []record.Pos
+	low    record.Pos
+	buf    []byte // encoded entries of the tail, from index base on
+	crc    uint32 // of the first disk entries of the tail
+	base   uint8
+	disk   uint8
+	warm   bool // in Store.warm
+	active bool // appended to since the last Encode
+	gone   bool // removed; order may still have it
 }
 
 // tail is the number of entries in the extent that is not full.
@@ -76,6 +80,9 @@ func (s *Store) Start(k Key, off record.QueueOffset) error {
 	return nil
 }
 
+// unknownLow stands for the lowest position of an extent of which nobody knows it: any may be in it.
+const unknownLow record.Pos = -1
+
 func (s *Store) newQueueLocked(k Key) *queue {
 	q := &queue{key: k}
 	s.queues[k] = q
@@ -99,13 +106,19 @@ func (s *Store) addLocked(q *queue, e *Entry) error {
 	q.active = true
 	q.buf = q.buf[:n+EntryBytes]
 	e.put(q.buf[n:])
+	low := e.Pos
+	if q.tail() > 0 && q.max > q.min {
+		low = min(low, q.low)
+	}
 	if q.tail() == ExtentEntries-1 {
 		if err := s.flushLocked(q, ExtentEntries); err != nil {
 			q.buf = q.buf[:n]
 			return err
 		}
 		q.buf, q.base, q.disk, q.crc = q.buf[:0], 0, 0, 0
+		q.lows = append(q.lows, low)
 	}
+	q.low = low
 	q.max++
 	return nil
 }

@@ -38,7 +38,7 @@ func (s *Store) removeLocked(q *queue) {
 	for _, x := range q.extents {
 		s.retireLocked(x)
 	}
-	q.extents = nil
+	q.extents, q.lows = nil, nil
 	s.dropBufferLocked(q)
 }
 
@@ -62,6 +62,7 @@ func (s *Store) DropBefore(k Key, off record.QueueOffset) {
 		s.retireLocked(x)
 	}
 	q.extents = slices.Clone(q.extents[n:])
+	q.lows = slices.Clone(q.lows[min(n, len(q.lows)):])
 	q.min = off
 }
 

@@ -165,6 +165,17 @@ func TestModel(t *testing.T) {
 				}
 				w.recover()
 			},
+			"late": func(t *rapid.T) {
+				k := key.Draw(t, "key")
+				off := record.QueueOffset(rapid.Int64Range(0, int64(w.model[k][1])+1).Draw(t, "from"))
+				requireLate(t, w.s, k, off, off+record.QueueOffset(rapid.IntRange(0, 500).Draw(t, "n")), entryAt(k, off+record.QueueOffset(rapid.IntRange(-200, 200).Draw(t, "pos"))).Pos)
+			},
+			"rebuild": func(t *rapid.T) {
+				again := rebuilt(t, w.s)
+				for k, b := range w.model {
+					requireQueue(t, again, k, b[0], b[1])
+				}
+			},
 			"reset": func(t *rapid.T) {
 				w.saved = nil
 				w.s.Reset()
@@ -190,6 +201,7 @@ func FuzzDecode(f *testing.F) {
 	fill(f, s, Key{70000, 7}, 102)
 	valid := checkpoint(f, s)
 	f.Add(valid)
+	f.Add(versionOne(s))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		s := openStore(t, small(fs))
 		defer s.Close()
@@ -207,6 +219,7 @@ func FuzzDecode(f *testing.F) {
 				_, _ = s.At(k, off)
 			}
 			_, _ = s.SeekTime(k, 1)
+			_ = s.Late(k, q.min, min(q.max, q.min+1000), 1<<40, func(record.QueueOffset, Entry) error { return nil })
 		}
 	})
 }

@@ -4,7 +4,8 @@
 // The entries of all queues live in one extent store: files of a fixed size, cut into extents of 4 KiB,
 // each of which belongs to one queue and holds ExtentEntries consecutive entries of it. A hundred
 // thousand small queues therefore cost neither a file nor a mapping each. In memory a queue is the list
-// of its extent numbers and a buffer with the entries that are not in an extent yet.
+// of its extent numbers, with the lowest message position in each, and a buffer with the entries that are not in
+// an extent yet: 12 bytes for ExtentEntries entries.
 //
 // The queues are a view of the log. Their durable form is a pair: the extents, and the directory that
 // Encode appends to a checkpoint. The directory says how many entries count; whatever else the extents
@@ -12,8 +13,8 @@
 // up is not reused while one of the two newest checkpoints may name it, so that a crash at any moment
 // finds what its checkpoint needs (docs/format/queue.md has the crash states).
 //
-// A Store has no goroutines. Append, Drop, DropQueue, DropBefore, Start, Encode, Decode and Reset are calls of the
-// view's one owner; Read, At, Bounds, Seek and Stats may come from anywhere. A read of entries that are
+// A Store has no goroutines. Append, Drop, DropQueue, DropBefore, Start, Encode, EncodeBounds, Decode and Reset are
+// calls of the view's one owner; Read, At, Bounds, Seek, Late and Stats may come from anywhere. A read of entries that are
 // neither buffered nor cached does one small pread while it holds the lock that Append needs.
 package queue
 

@@ -6,6 +6,7 @@ import (
 	"hash/crc32"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 
@@ -31,10 +32,15 @@ func openStore(t testing.TB, o Options) *Store {
 	return s
 }
 
-// entryAt is the entry that tests append at an offset: different for each queue and offset.
+// entryAt is the entry that tests append at an offset: different for each queue and offset. Now and then it is
+// of a message that was stored long before.
 func entryAt(k Key, off record.QueueOffset) Entry {
 	n := int64(k.Topic)<<40 + int64(k.Queue)<<32 + int64(off)
-	return Entry{Pos: record.Pos(8 * n), Size: uint32(off)*8 + 48, Time: 1000 + 10*int64(off), TagHash: uint64(n) * 31, GroupHash: uint64(n) * 37}
+	pos := 8 * n
+	if off%53 == 7 {
+		pos -= 8*int64(min(off, 300)) - 1
+	}
+	return Entry{Pos: record.Pos(pos), Size: uint32(off)*8 + 48, Time: 1000 + 10*int64(off), TagHash: uint64(n) * 31, GroupHash: uint64(n) * 37}
 }
 
 func fill(t testing.TB, s *Store, k Key, to record.QueueOffset) {
@@ -55,8 +61,35 @@ func requireQueue(t tester, s *Store, k Key, lo, hi record.QueueOffset) {
 	require.NoError(t, err)
 	require.Equal(t, int(hi-lo), n)
 	for i, e := range dst[:n] {
-		require.Equal(t, entryAt(k, lo+record.QueueOffset(i)), e, "%v offset %d", k, lo+record.QueueOffset(i))
+		if want := entryAt(k, lo+record.QueueOffset(i)); e != want {
+			require.Equal(t, want, e, "%v offset %d", k, lo+record.QueueOffset(i))
+		}
 	}
+	requireLate(t, s, k, lo/2, hi+1, entryAt(k, (lo+hi)/2).Pos)
+}
+
+// requireLate compares Late with a look at every entry.
+func requireLate(t tester, s *Store, k Key, from, to record.QueueOffset, pos record.Pos) {
+	t.Helper()
+	lo, hi := s.Bounds(k)
+	type found struct {
+		off record.QueueOffset
+		e   Entry
+	}
+	var want, got []found
+	for off := max(from, lo); off < min(to, hi); off++ {
+		if e := entryAt(k, off); e.Pos < pos {
+			want = append(want, found{off, e})
+		}
+	}
+	require.NoError(t, s.Late(k, from, to, pos, func(off record.QueueOffset, e Entry) error {
+		got = append(got, found{off, e})
+		return nil
+	}))
+	if slices.Equal(want, got) {
+		return
+	}
+	require.Equal(t, want, got, "late ones of %v in [%d, %d) below %d", k, from, to, pos)
 }
 
 // checkpoint does what store.Store does with the directory: encode, sync, save, saved.
@@ -274,7 +307,7 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 	require.True(t, mqerr.Is(s.Decode(append(dir, 0)), mqerr.Corrupt))
 	requireQueue(t, s, Key{4, 2}, 0, 300) // nothing has changed
-	later := append([]byte{2}, dir[1:]...)
+	later := append([]byte{directoryVersion + 1}, dir[1:]...)
 	require.True(t, mqerr.Is(s.Decode(later), mqerr.Unsupported))
 	other := openStore(t, small(memfs.New()))
 	require.True(t, mqerr.Is(other.Decode(dir), mqerr.Corrupt), "its extents are missing")

@@ -21,6 +21,7 @@ import (
 	"github.com/perigee-mq/perigee/store/index"
 	"github.com/perigee-mq/perigee/store/queue"
 	"github.com/perigee-mq/perigee/store/record"
+	"github.com/perigee-mq/perigee/store/snapshot"
 )
 
 // Options configures Open. The zero value of a field means its default.
@@ -76,8 +77,11 @@ type Store struct {
 	clean      *Marker
 	aside      []checkpoint.Damaged // checkpoints to be set aside
 
-	saving     sync.Mutex // guards the checkpoint files and distrusted
+	snapshot *snapshot.Found // was found and nobody took it yet
+
+	saving     sync.Mutex // guards the checkpoint files, and what follows
 	distrusted bool
+	saved      record.Pos // position of the newest checkpoint, -1 if there is none
 }
 
 // Open takes the directory for this process and opens what is in it. The log still has to be
@@ -97,7 +101,7 @@ func Open(o Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("data directory %s: %w", o.Dir, err)
 	}
-	s := &Store{o: o, lock: lock}
+	s := &Store{o: o, lock: lock, saved: -1}
 	if err := s.open(); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -142,7 +146,7 @@ func (s *Store) open() (err error) {
 // are set aside, so that they are neither met again nor kept instead of good ones.
 func (s *Store) settle() error {
 	for _, d := range s.aside {
-		s.o.Log.LogAttrs(context.Background(), slog.LevelWarn, "checkpoint is damaged and was set aside: this start reads more of the log",
+		s.o.Log.LogAttrs(context.Background(), slog.LevelWarn, "checkpoint cannot be used and was set aside: this start reads more of the log",
 			slog.String("file", d.Name), slog.String("error", d.Err.Error()))
 		if err := checkpoint.SetAside(s.o.FS, s.path(CheckpointDir), d.Name); err != nil {
 			return err
@@ -150,11 +154,6 @@ func (s *Store) settle() error {
 	}
 	s.aside = nil
 	return dropMarker(s.o.FS, s.o.Dir)
-}
-
-func (s *Store) loadCheckpoint() (err error) {
-	s.checkpoint, s.aside, err = checkpoint.Load(s.o.FS, s.path(CheckpointDir))
-	return err
 }
 
 func (s *Store) path(name string) string { return filepath.Join(s.o.Dir, name) }
@@ -194,6 +193,7 @@ func (s *Store) SaveCheckpoint(pos record.Pos, sections []checkpoint.Section) er
 	if err := checkpoint.Save(s.o.FS, s.path(CheckpointDir), checkpoint.Checkpoint{Pos: pos, Sections: sections}); err != nil {
 		return err
 	}
+	s.saved = pos
 	return errors.Join(s.queues.Saved(), s.dups.Saved())
 }
 
@@ -226,6 +226,7 @@ func (s *Store) forgetLocked() error {
 	if err := checkpoint.Forget(s.o.FS, s.path(CheckpointDir)); err != nil {
 		return fmt.Errorf("give up the checkpoints in %s: %w", s.path(CheckpointDir), err)
 	}
+	s.saved = -1
 	return nil
 }
 

@@ -130,6 +130,9 @@ func (t *Table) Held(k queue.Key, off record.QueueOffset) (queue.Entry, bool) {
 	return EntryOf(&t.held[k][i]), true
 }
 
+// HeldIn is how many entries of a queue are held.
+func (t *Table) HeldIn(k queue.Key) int { return len(t.held[k]) }
+
 // EntryOf is a held entry as its queue had it.
 func EntryOf(h *record.Held) queue.Entry {
 	return queue.Entry{Pos: h.Pos, Size: h.Size, Time: h.Time, TagHash: h.TagHash, GroupHash: h.GroupHash}

@@ -148,6 +148,9 @@ func (o *buryOp) run(w *writer) {
 		b := &o.list[i]
 		switch {
 		case !w.views.pop.IsTaken(b.who): // acked, or leased anew
+		case gone(b.err):
+			w.acks.add(w, b.who.Key, b.who.Offset)
+			w.e.counts.Gone.Add(1)
 		case b.err != nil:
 			w.e.damaged(leased{queue: b.who.Key.Queue, offset: b.who.Offset, pos: b.pos}, b.err)
 			w.views.pop.Postpone(b.who, w.lease+unreadPause.Milliseconds())

@@ -110,7 +110,7 @@ func (o *checksOp) read(e *Engine) {
 	out := make([]brokerapi.Check, 0, len(o.got))
 	for i := range o.got {
 		h := &o.got[i]
-		rec, ref, err := e.log.Read(h.Pos, h.Size)
+		rec, ref, err := e.read(h.Pos, h.Size)
 		var m record.Msg
 		if err == nil {
 			if m, err = record.DecodeMsg(rec.Body); err != nil {

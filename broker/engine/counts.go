@@ -27,6 +27,7 @@ type Counts struct {
 	DeadClient       atomic.Int64 // messages moved there by a consumer
 	Stale            atomic.Int64 // handles refused
 	Damaged          atomic.Int64 // messages that could not be read
+	Gone             atomic.Int64 // messages that a group or a reader came to and that retention had deleted
 	Refused          atomic.Int64 // requests refused because too many wait
 	Turns            atomic.Int64 // turns of the writer
 	Sessions         atomic.Int64 // client sessions ended

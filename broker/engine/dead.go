@@ -53,7 +53,7 @@ type burial struct {
 
 // find says where the message's record is.
 func (b *burial) find(w *writer) error {
-	e, err := w.views.queues.At(queue.Key{Topic: b.who.Key.Topic, Queue: b.who.Key.Queue}, b.who.Offset)
+	e, err := w.views.entryAt(queue.Key{Topic: b.who.Key.Topic, Queue: b.who.Key.Queue}, b.who.Offset)
 	b.pos, b.size = e.Pos, e.Size
 	return err
 }
@@ -63,7 +63,7 @@ const historyMax = 64
 
 // read makes the record, but for the place in the dead-letter topic, which the writer gives.
 func (b *burial) read(e *Engine, reason record.DeadReason) {
-	rec, ref, err := e.log.Read(b.pos, b.size)
+	rec, ref, err := e.read(b.pos, b.size)
 	if err != nil {
 		b.err = err
 		return

@@ -106,4 +106,4 @@ func withoutOrigin(sys []byte) []byte {
 
 // deadRoom is the most that a DEAD record takes beside the message that it moves, with a whole history:
 // what is stored must leave so much room that it can be moved. The message's id stands there twice.
-func deadRoom(id []byte) int { return 1024 + historyMax*2*binary.MaxVarintLen64 + len(id) }
+func deadRoom(id []byte) int { return 1024 + moveBytes + historyMax*2*binary.MaxVarintLen64 + len(id) }

@@ -55,15 +55,21 @@ func (w *writer) atHand(got []leased) bool {
 	return true
 }
 
-// deliver reads the messages and answers. A message whose bytes are damaged is left out and reported,
+// deliver reads the messages and answers. One that retention has deleted is done for the group: a group that
+// is new, or was moved back, meets the places of such. A message whose bytes are damaged is left out and reported,
 // and left alone for the longest delay that the group has: it is not done, and a receive that is repeated
 // does not meet it again.
 func (o *popOp) deliver(e *Engine) {
 	refs := make([]commitlog.Ref, 0, len(o.got))
 	out := make([]brokerapi.Delivery, 0, len(o.got))
-	var mismatched, unread []brokerapi.Handle
+	var over, unread []brokerapi.Handle
 	for _, l := range o.got {
-		rec, ref, err := e.log.Read(l.pos, l.size)
+		rec, ref, err := e.read(l.pos, l.size)
+		if gone(err) {
+			e.counts.Gone.Add(1)
+			over = append(over, l.handle(e.writer.epoch))
+			continue
+		}
 		if err != nil {
 			e.damaged(l, err)
 			unread = append(unread, l.handle(e.writer.epoch))
@@ -78,7 +84,7 @@ func (o *popOp) deliver(e *Engine) {
 		}
 		if !tagged(&o.req.Filter, m.Sys) { // equal hashes, different tags
 			ref.Release()
-			mismatched = append(mismatched, l.handle(e.writer.epoch))
+			over = append(over, l.handle(e.writer.epoch))
 			continue
 		}
 		refs = append(refs, ref)
@@ -88,8 +94,8 @@ func (o *popOp) deliver(e *Engine) {
 			User: m.User, Sys: m.Sys, Body: m.Body,
 		})
 	}
-	if len(mismatched) > 0 {
-		e.submitOwn(&ackOp{req: &brokerapi.AckRequest{Topic: o.req.Topic, Group: o.req.Group, Handles: mismatched}, done: func(*brokerapi.AckReply, error) {}})
+	if len(over) > 0 {
+		e.submitOwn(&ackOp{req: &brokerapi.AckRequest{Topic: o.req.Topic, Group: o.req.Group, Handles: over}, done: func(*brokerapi.AckReply, error) {}})
 	}
 	if len(unread) > 0 {
 		e.submitOwn(&changeOp{

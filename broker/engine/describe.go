@@ -62,7 +62,7 @@ func (w *writer) groupQueue(t *topicState, g *group.Definition, q record.QueueID
 	out.Floor, out.Next = brokerapi.QueueOffset(s.Floor), brokerapi.QueueOffset(s.Next)
 	out.InFlight, out.Waiting, out.Ready = s.InFlight, s.Waiting, s.Ready+fresh
 	if out.Ready > 0 {
-		if e, err := w.views.queues.At(key, oldest); err == nil {
+		if e, err := w.views.entryAt(key, oldest); err == nil {
 			out.OldestMS = e.Time
 		}
 	}

@@ -128,7 +128,7 @@ func (o *sendOp) copy(w *writer, pos record.Pos) (first, bool) {
 }
 
 func (e *Engine) readFirst(pos record.Pos) first {
-	rec, ref, err := e.log.Read(pos, 0)
+	rec, ref, err := e.read(pos, 0)
 	if err != nil {
 		return first{err: err}
 	}

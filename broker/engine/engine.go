@@ -82,6 +82,8 @@ type Options struct {
 	IndexRate int64
 	// Txn configures transactions.
 	Txn TxnOptions
+	// Retention says what is deleted when. Default: nothing, unless space is low.
+	Retention RetentionOptions
 	// Space says who is refused when the disk gets full. Default space.Defaults; reserves of the log are at
 	// most a quarter and an eighth of a file.
 	Space space.Limits
@@ -139,6 +141,8 @@ func (o Options) withDefaults() Options {
 	set(&o.TraceBytes, 64<<20)
 	set(&o.Space, space.Defaults())
 	o.Txn.setDefaults()
+	set(&o.Retention.Interval, 10*time.Second)
+	set(&o.Retention.Rate, 64<<20)
 	return o
 }
 
@@ -172,6 +176,7 @@ type Engine struct {
 	inbox   inbox
 	syncer  syncer
 	indexer indexer
+	keeper  keeper
 	done    chan struct{} // closed when the writer has ended
 	leave   chan struct{} // closed when the engine is told to stop: queries end
 	saves   sync.WaitGroup
@@ -211,6 +216,7 @@ func Open(o Options) (*Engine, error) {
 	e.inbox.init(o.PendingRequests, o.PendingBytes)
 	e.syncer.init(e.log, e.inbox.wake, o.FlushInterval)
 	e.indexer.init(e)
+	e.keeper.init(e)
 	e.writer.init(e)
 	defer o.Recovery.watch(o.Log)()
 	if err := e.views.recover(o); err != nil {
@@ -236,6 +242,7 @@ func (e *Engine) Start(id Identity) error {
 	e.inbox.open()
 	go e.syncer.run()
 	go e.indexer.run()
+	go e.keeper.run()
 	go e.write()
 	return nil
 }
@@ -253,6 +260,7 @@ func (e *Engine) stop() {
 		return
 	}
 	close(e.leave)
+	e.keeper.quit()
 	closed := make(chan struct{})
 	e.submitOwn(&closeOp{done: func(pos record.Pos, err error) {
 		e.ended.pos, e.ended.err = pos, err
@@ -261,6 +269,7 @@ func (e *Engine) stop() {
 	<-closed
 	<-e.done
 	e.syncer.stop()
+	e.keeper.stop()
 	e.indexer.stop(true)
 	e.saves.Wait()
 	e.reads.Wait()

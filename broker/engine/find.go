@@ -65,7 +65,11 @@ type finder struct {
 	seen  record.QueueOffset // offsets of the queue below may be shown
 	reads int
 	held  int
-	out   brokerapi.FindReply
+	// carried says that messages were carried forward by retention: then positions in the index do not tell when
+	// a message was stored, and one may have two of them.
+	carried bool
+	met     map[brokerapi.LogPos]bool // of those that were carried
+	out     brokerapi.FindReply
 }
 
 // look notes how far the topic may be seen: what is not durable yet may still vanish.
@@ -94,7 +98,11 @@ func (f *finder) run(ctx context.Context) (*brokerapi.FindReply, error) {
 	if f.byPlace() {
 		return &f.out, f.place()
 	}
-	gaps, err := f.e.o.Store.Index().Lookup(f.hash, f.req.FromMS, f.req.ToMS, func(found []record.Pos) (bool, error) { return f.portion(ctx, found) })
+	to := f.req.ToMS
+	if f.carried = f.e.views.carried.Len() > 0; f.carried {
+		to, f.met = 0, map[brokerapi.LogPos]bool{}
+	}
+	gaps, err := f.e.o.Store.Index().Lookup(f.hash, f.req.FromMS, to, func(found []record.Pos) (bool, error) { return f.portion(ctx, found) })
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +133,7 @@ func (f *finder) place() error {
 	if off >= f.seen {
 		return mqerr.New(mqerr.NotFound, "queue %d ends at offset %d, there is no %d yet", key.Queue, f.seen, off)
 	}
-	e, err := f.e.o.Store.Queues().At(key, off)
+	e, err := f.e.views.entryAt(key, off)
 	if err == nil && e.Pos >= f.end {
 		err = mqerr.New(mqerr.NotFound, "the message at offset %d of queue %d is not durable yet", off, key.Queue)
 	}
@@ -146,7 +154,7 @@ func (f *finder) place() error {
 // portion goes through positions that rise, backwards, and tells whether older ones are wanted.
 func (f *finder) portion(ctx context.Context, found []record.Pos) (bool, error) {
 	found = found[:sort.Search(len(found), func(i int) bool { return found[i] >= f.end })]
-	if f.req.ToMS != 0 {
+	if f.req.ToMS != 0 && !f.carried {
 		found = found[:sort.Search(len(found), func(i int) bool { return f.timeOf(found[i]) >= f.req.ToMS })]
 	}
 	for _, pos := range slices.Backward(found) {
@@ -160,10 +168,15 @@ func (f *finder) portion(ctx context.Context, found []record.Pos) (bool, error) 
 		case err != nil:
 			f.unknown("the message at %d: %v", pos, err)
 			continue
+		case f.carried && (f.met[m.Pos] || m.StoreTime < f.req.FromMS || f.req.ToMS != 0 && m.StoreTime >= f.req.ToMS):
+			continue
 		case m.StoreTime < f.req.FromMS:
 			return false, nil
 		case !f.matches(m):
 			continue
+		}
+		if f.carried {
+			f.met[m.Pos] = true
 		}
 		if len(f.out.Messages) == f.req.Max || f.held > findBytes && len(f.out.Messages) > 0 || f.reads > findReads {
 			f.out.More = true
@@ -207,9 +220,10 @@ func (f *finder) read(pos record.Pos) (*brokerapi.Found, error) {
 	return f.e.readMessage(pos, f.req.Bodies)
 }
 
-// readMessage reads the message that a record stores. It is NotFound if the record stores none.
+// readMessage reads the message that a record stores; one that was carried is named by the position at which it
+// was written first. It is NotFound if the record stores none.
 func (e *Engine) readMessage(pos record.Pos, body bool) (*brokerapi.Found, error) {
-	r, ref, err := e.log.Read(pos, 0)
+	r, ref, err := e.read(pos, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -229,7 +243,7 @@ func (e *Engine) readMessage(pos record.Pos, body bool) (*brokerapi.Found, error
 		return nil, err
 	}
 	out := &brokerapi.Found{
-		Pos: brokerapi.LogPos(pos), Topic: brokerapi.TopicID(m.Topic), Queue: brokerapi.QueueID(m.Queue), Offset: brokerapi.QueueOffset(m.Offset),
+		Pos: brokerapi.LogPos(r.Pos), Topic: brokerapi.TopicID(m.Topic), Queue: brokerapi.QueueID(m.Queue), Offset: brokerapi.QueueOffset(m.Offset),
 		Type: brokerapi.MessageType(m.Type), StoreTime: r.Time, DeliverAt: m.DeliverAt, ID: string(m.ID), Size: len(m.Body),
 		User: bytes.Clone(m.User), Sys: bytes.Clone(m.Sys),
 	}

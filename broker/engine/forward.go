@@ -165,6 +165,10 @@ func (o *buriedOp) run(w *writer) {
 
 func (o *buriedOp) write(w *writer, b *burial) error {
 	switch {
+	case gone(b.err):
+		w.acks.add(w, b.who.Key, b.who.Offset)
+		w.e.counts.Gone.Add(1)
+		return nil
 	case b.err != nil:
 		w.e.damaged(leased{queue: b.who.Key.Queue, offset: b.who.Offset, pos: b.pos}, b.err)
 		return b.err

@@ -146,6 +146,7 @@ func (b *bench) kill() {
 		o.finish(nil, errClosed)
 	}
 	e.syncer.stop()
+	e.keeper.stop()
 	e.indexer.stop(false)
 	e.saves.Wait()
 	e.reads.Wait()

@@ -116,7 +116,7 @@ func verdict(match bool) pop.Verdict {
 // matches reads a message. One that cannot be read matches: it is met again when it is delivered, and
 // reported there.
 func (e *Engine) matches(sql *filter.SQL, pos record.Pos, size uint32) bool {
-	rec, ref, err := e.log.Read(pos, size)
+	rec, ref, err := e.read(pos, size)
 	if err != nil {
 		return true
 	}

@@ -201,7 +201,7 @@ func (o *popOp) lease(w *writer, t *topicState, g *group.Definition, client reco
 // repeat answers with the un-done rest of the lease that the same attempt got before.
 func (o *popOp) repeat(w *writer, t *topicState, g *group.Definition, client record.ClientNum) bool {
 	for _, l := range w.views.pop.Again(w.lease, client, t.def.ID, g.ID, []byte(o.req.AttemptID)) {
-		e, err := w.views.queues.At(queue.Key{Topic: t.def.ID, Queue: l.Queue}, l.Offset)
+		e, err := w.views.entryAt(queue.Key{Topic: t.def.ID, Queue: l.Queue}, l.Offset)
 		if err != nil {
 			w.queueDamaged(t, err)
 			o.err = err

@@ -55,6 +55,7 @@ func (v *views) applyLite(at int64, m *record.Meta) error {
 	if m.Deleted {
 		k := queue.Key{Topic: record.TopicID(m.ID), Queue: record.QueueID(m.Version)}
 		v.queues.DropQueue(k)
+		v.carried.DropQueue(k)
 		v.groups.Each(func(g *group.Definition) { v.pop.DropQueue(popKey(g, k)) })
 	}
 	return nil

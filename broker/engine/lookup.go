@@ -68,11 +68,11 @@ func (w *writer) readyIn(t *topicState, g *group.Definition, q record.QueueID) i
 // afterLogged is the first message that shows since a group was logged. Store times tell, since the
 // position of a delayed message is older than its place. Within the millisecond of the group positions do:
 // no older message gets a place in it behind the group.
-func (w *writer) afterLogged(key queue.Key, g *group.Definition) (record.QueueOffset, error) {
+func (v *views) afterLogged(key queue.Key, g *group.Definition) (record.QueueOffset, error) {
 	if g.LoggedMS == 0 { // of a checkpoint from before there were delayed messages
-		return w.views.queues.Seek(key, func(e *queue.Entry) bool { return e.Pos <= g.Logged })
+		return v.queues.Seek(key, func(e *queue.Entry) bool { return e.Pos <= g.Logged })
 	}
-	return w.views.queues.Seek(key, func(e *queue.Entry) bool {
+	return v.queues.Seek(key, func(e *queue.Entry) bool {
 		return e.Time < g.LoggedMS || e.Time == g.LoggedMS && e.Pos <= g.Logged
 	})
 }
@@ -81,15 +81,9 @@ func (w *writer) afterLogged(key queue.Key, g *group.Definition) (record.QueueOf
 // read from its first message: rather twice than never.
 func (w *writer) startOf(t *topicState, g *group.Definition, q record.QueueID) record.QueueOffset {
 	key := queue.Key{Topic: t.def.ID, Queue: q}
-	first, _ := w.views.queues.Bounds(key)
-	at, err := first, error(nil)
-	switch g.From {
-	case group.FromLast:
-		at, err = w.afterLogged(key, g)
-	case group.FromTime:
-		at, err = w.views.queues.SeekTime(key, g.FromMS)
-	}
+	at, err := w.views.startOf(key, g)
 	if err != nil {
+		first, _ := w.views.queues.Bounds(key)
 		w.e.o.Log.Error("cannot find where a group begins, it begins at the first message", "group", g.Name, "topic", t.def.Name, "queue", int(q), "error", err.Error())
 		return first
 	}

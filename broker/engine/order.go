@@ -26,13 +26,17 @@ func (v *views) applyGroup(pos record.Pos, at int64, m *record.Meta) error {
 	return nil
 }
 
-// messageGroups reads the message-group hashes of messages from off on. One that is deleted by now counts
+// messageGroups reads the message-group hashes of messages from off on. Of what retention deleted those that
+// are held have theirs, all else counts
 // as one without a message group.
 func (v *views) messageGroups(k pop.Key, off record.QueueOffset, dst []uint64) (int, error) {
 	key := queue.Key{Topic: k.Topic, Queue: k.Queue}
 	if first, _ := v.queues.Bounds(key); off < first {
 		n := int(min(int64(first-off), int64(len(dst))))
-		clear(dst[:n])
+		for i := range n {
+			e, _ := v.carried.Held(key, off+record.QueueOffset(i))
+			dst[i] = e.GroupHash
+		}
 		return n, nil
 	}
 	var entries [scanBuffer]queue.Entry

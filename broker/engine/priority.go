@@ -115,6 +115,6 @@ func (s *scan) firstReady(q record.QueueID) (record.Pos, bool) {
 	if off >= s.t.queues[q].visible {
 		return 0, false
 	}
-	e, err := s.w.views.queues.At(queue.Key{Topic: s.t.def.ID, Queue: q}, off)
+	e, err := s.w.views.entryAt(queue.Key{Topic: s.t.def.ID, Queue: q}, off)
 	return e.Pos, err == nil
 }

@@ -38,7 +38,11 @@ func (o *pullOp) deliver(e *Engine) {
 			o.at = l.offset // there are more than asked for
 			break
 		}
-		rec, ref, err := e.log.Read(l.pos, l.size)
+		rec, ref, err := e.read(l.pos, l.size)
+		if gone(err) {
+			e.counts.Gone.Add(1)
+			continue
+		}
 		if err != nil {
 			e.damaged(l, err)
 			continue

@@ -87,7 +87,7 @@ func (o *recallOp) finish(w *writer, err error) {
 // answer reads the message: its id belongs to the reply, and of one that does not wait it tells whether
 // there ever was such a message.
 func (o *recallOp) answer(e *Engine) {
-	rec, ref, err := e.log.Read(record.Pos(o.req.Ref), o.size)
+	rec, ref, err := e.read(record.Pos(o.req.Ref), o.size)
 	if err == nil {
 		defer ref.Release()
 	}
@@ -99,6 +99,9 @@ func (o *recallOp) answer(e *Engine) {
 		err = errNoTimer
 	}
 	if o.state != timer.Unknown {
+		if o.state == timer.Recalled && gone(err) {
+			err = errForgotten
+		}
 		if err != nil {
 			o.done(nil, err)
 			return
@@ -122,5 +125,6 @@ func (o *recallOp) answer(e *Engine) {
 // Answers to recalls of what does not wait.
 var (
 	errNoTimer   = mqerr.New(mqerr.NotFound, "no delayed message is known by that handle")
+	errForgotten = mqerr.New(mqerr.NotFound, "the message was recalled before, and retention has deleted it since")
 	errDelivered = mqerr.New(mqerr.NotFound, "the message was delivered already: it is too late to recall it")
 )

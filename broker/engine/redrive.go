@@ -148,7 +148,7 @@ func (r *redrive) read(ctx context.Context, e *Engine) error {
 // read makes the record that moves the letter back, but for its place. What it was stays in it: who gave
 // it up, when, after how many deliveries.
 func (l *letter) read(e *Engine) {
-	rec, ref, err := e.log.Read(l.b.pos, l.b.size)
+	rec, ref, err := e.read(l.b.pos, l.b.size)
 	if err != nil {
 		l.b.err = err
 		return
@@ -192,6 +192,9 @@ func (r *redrive) write(w *writer, reply *brokerapi.RedriveReply) {
 }
 
 func (l *letter) write(w *writer, to record.TopicID) error {
+	if gone(l.b.err) {
+		return l.b.err
+	}
 	if l.b.err != nil {
 		w.e.damaged(leased{queue: l.key.Queue, offset: l.off, pos: l.b.pos}, l.b.err)
 		return l.b.err

@@ -11,10 +11,12 @@ import (
 // saved says when the views were saved last. The state is copied on the writer; making the log
 // durable up to it and writing the file happen beside it.
 type saved struct {
-	at   record.Pos // position of the newest checkpoint, or of what the start began with
-	due  int64      // lease clock, ms; 0: nothing was written since
-	busy bool       // a save is under way
-	hold bool       // the last one failed: none before due, however much was written
+	at    record.Pos       // position of the newest checkpoint, or of what the start began with
+	due   int64            // lease clock, ms; 0: nothing was written since
+	busy  bool             // a save is under way
+	hold  bool             // the last one failed: none before due, however much was written
+	asked []asked          // who waits for a checkpoint
+	state chan<- snapState // who waits for the state of the views at the end of the turn
 	// size is the bytes of the last one, began when it was started on the lease clock, took how long it
 	// was, ms.
 	size, began, took int64
@@ -47,6 +49,12 @@ func (w *writer) saveIfDue() {
 	grown := int64(w.e.log.Written() - s.at)
 	switch {
 	case s.busy:
+		return
+	case len(s.asked) > 0 && grown == 0:
+		s.tell(nil)
+		return
+	case len(s.asked) > 0:
+		w.save()
 		return
 	case grown == 0:
 		s.due = 0
@@ -93,6 +101,9 @@ func (w *writer) saveOver(pos record.Pos, err error) {
 	s.busy, s.hold, s.due, s.took = false, err != nil, 0, w.lease-s.began
 	if err == nil {
 		s.at = pos
+	}
+	s.tell(err)
+	if err == nil {
 		return
 	}
 	s.due = w.lease + w.e.o.CheckpointInterval.Milliseconds()

@@ -193,7 +193,7 @@ func (s *scan) fits(off record.QueueOffset, e *queue.Entry) pop.Verdict {
 // entry reads the queue entry at off, with those that follow it.
 func (s *scan) entry(off record.QueueOffset) (*queue.Entry, bool) {
 	if off < s.base || off >= s.base+record.QueueOffset(s.n) || s.n == 0 {
-		n, err := s.w.views.queues.Read(s.key, off, s.entries[:])
+		n, err := s.w.views.entries(s.key, off, s.entries[:])
 		if err == nil && n == 0 {
 			err = mqerr.New(mqerr.Corrupt, "consume queue of topic %s queue %d ends before offset %d, which was assigned", s.t.def.Name, s.key.Queue, off)
 		}

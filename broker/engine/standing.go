@@ -28,6 +28,7 @@ func (s *session) states(ctx context.Context, ms []brokerapi.Found) error {
 	look := func(w *writer) error {
 		for i := range ms {
 			ms[i].State = w.stateOf(&ms[i])
+			w.placeHeld(&ms[i])
 		}
 		if t := w.topics.byID[record.TopicID(ms[0].Topic)]; t != nil {
 			queues = len(t.queues)
@@ -71,6 +72,17 @@ func (w *writer) stateOf(m *brokerapi.Found) string {
 		return isRecalled
 	}
 	return isPast
+}
+
+// placeHeld finds the place of a message that got it after it was stored and whose queue has given it up while
+// somebody has it.
+func (w *writer) placeHeld(m *brokerapi.Found) {
+	if m.Offset >= 0 || m.State != isPast && m.State != isCommitted {
+		return
+	}
+	if k, off, is := w.views.heldPlace(record.Pos(m.Pos)); is {
+		m.Queue, m.Offset, m.State = brokerapi.QueueID(k.Queue), brokerapi.QueueOffset(off), isVisible
+	}
 }
 
 // lateEntries bounds how many entries of each queue are looked at for a message that got its place late.

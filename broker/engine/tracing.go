@@ -43,6 +43,8 @@ type tracing struct {
 	end    record.Pos                  // of the log when the call came
 	names  map[record.ClientNum]string // of the clients that lived then
 	topics map[record.TopicID]string
+	queues int             // of the topic
+	held   brokerapi.Found // place of the message, if its queue has given it up while somebody has it; else offset -1
 	life   *trace.Tracer
 	out    brokerapi.TraceReply
 }
@@ -54,6 +56,11 @@ func (t *tracing) look(w *writer) error {
 	}
 	if t.end = w.e.log.Written(); of.sync {
 		t.end = w.e.log.Durable()
+	}
+	t.queues = len(of.queues)
+	t.held = brokerapi.Found{Offset: -1}
+	if k, off, is := w.views.heldPlace(record.Pos(t.req.Pos)); is {
+		t.held.Queue, t.held.Offset = brokerapi.QueueID(k.Queue), brokerapi.QueueOffset(off)
 	}
 	for id, o := range w.topics.byID {
 		t.topics[id] = o.def.Name
@@ -67,9 +74,12 @@ func (t *tracing) run(ctx context.Context) (*brokerapi.TraceReply, error) {
 		return nil, err
 	}
 	t.life.Name = func(id record.TopicID) string { return t.topics[id] }
-	var events []trace.Event
+	events, err := t.skip(ctx)
+	if err != nil {
+		return nil, err
+	}
 	from := t.life.Next
-	err := t.e.log.Scan(from, func(r record.Record) error {
+	err = t.e.log.Scan(from, func(r record.Record) error {
 		switch {
 		case r.Pos >= t.end || t.life.Over:
 			return errEnd
@@ -96,6 +106,40 @@ func (t *tracing) run(ctx context.Context) (*brokerapi.TraceReply, error) {
 	}
 	t.out.Next, t.out.End = brokerapi.LogPos(t.life.Next), brokerapi.LogPos(t.end)
 	return &t.out, nil
+}
+
+// skip goes on where the log begins by now. Of a message that was carried forward its record comes first.
+func (t *tracing) skip(ctx context.Context) (events []trace.Event, err error) {
+	first := t.e.log.First()
+	if t.life.Next >= first {
+		return nil, nil
+	}
+	if t.life.Next == t.life.Pos {
+		r, ref, err := t.e.read(t.life.Pos, 0)
+		if err != nil {
+			return nil, err
+		}
+		events, err = t.life.Apply(events, &r)
+		ref.Release()
+		if err != nil {
+			return nil, err
+		}
+	}
+	if t.life.Offset < 0 {
+		m := t.out.Message
+		m.Pos, m.Topic = t.req.Pos, t.req.Topic
+		if t.held.Offset >= 0 {
+			t.life.Placed(record.QueueID(t.held.Queue), record.QueueOffset(t.held.Offset))
+		} else if t.e.placeLate(ctx, &m, t.queues) {
+			t.life.Placed(record.QueueID(m.Queue), record.QueueOffset(m.Offset))
+		}
+	}
+	at := int64(0)
+	if r, ref, err := t.e.log.Read(first, 0); err == nil {
+		at = r.Time
+		ref.Release()
+	}
+	return t.life.Forget(events, first, at), nil
 }
 
 var errEnd = errors.New("enough read")

@@ -3,6 +3,7 @@ package engine
 import (
 	"time"
 
+	"github.com/perigee-mq/perigee/broker/carry"
 	"github.com/perigee-mq/perigee/broker/group"
 	"github.com/perigee-mq/perigee/broker/lite"
 	"github.com/perigee-mq/perigee/broker/offset"
@@ -36,6 +37,7 @@ type views struct {
 	timers   *timer.Table    // messages that wait for their time
 	pulled   *offset.Table   // where pull consumers stand
 	redriven *redriven.Table // dead letters that were moved on
+	carried  *carry.Table    // what retention left of the deleted part of the log
 	index    indexed
 	epoch    record.Epoch
 	stamp    int64      // newest store time, ms
@@ -59,37 +61,48 @@ func (v *views) reset() {
 	v.topics, v.groups, v.lite = topic.New(), group.New(), lite.New()
 	v.pulled = offset.New()
 	v.redriven = redriven.New()
+	v.carried = carry.New()
 	v.txns = v.newTxn()
 	v.dups.Reset()
 	v.epoch, v.stamp = 0, 0
 }
 
-// recover loads the newest checkpoint and replays the log behind it.
+// recover loads the newest checkpoint and replays the log behind it. Without one, or if a queue cannot be
+// read, everything is rebuilt from what there is of the log.
 func (v *views) recover(o Options) error {
 	began := time.Now()
-	from := v.store.Log().First()
 	o.Recovery.begin(StageCheckpoint)
-	if c := v.store.Checkpoint(); c != nil {
+	c := v.store.Checkpoint()
+	if c != nil && c.Pos < v.store.Log().First() {
+		o.Log.Warn("checkpoint is of a part of the log that was deleted, rebuilding the views from the log", "position", int64(c.Pos))
+		c = nil
+	}
+	from := record.Pos(-1)
+	if c != nil {
 		if err := v.decode(c); err != nil {
 			o.Log.Warn("checkpoint cannot be used, rebuilding the views from the log", "error", err.Error())
-			v.reset()
-			if err := v.store.Forget(); err != nil {
-				return err
-			}
 		} else {
 			from = c.Pos
 		}
-	} else if err := v.store.Forget(); err != nil {
-		return err
 	}
-	r, n, err := v.replay(o, from)
-	if first := v.store.Log().First(); err != nil && v.unread && from > first {
-		o.Log.Warn("consume queue cannot be read, rebuilding the views from the log", "error", err.Error())
+	var r commitlog.Recovered
+	var n int64
+	err := error(nil)
+	if from >= 0 {
+		r, n, err = v.replay(o, from)
+		if err != nil && v.unread && from > v.store.Log().First() {
+			o.Log.Warn("consume queue cannot be read, rebuilding the views from the log", "error", err.Error())
+			from = -1
+		}
+	}
+	if from < 0 {
 		v.reset()
 		if err := v.store.Forget(); err != nil {
 			return err
 		}
-		from = first
+		if from, err = v.rebuild(o); err != nil {
+			return err
+		}
 		r, n, err = v.replay(o, from)
 	}
 	if err != nil {
@@ -205,6 +218,20 @@ func (v *views) apply(r record.Record) error {
 			return err
 		}
 		return v.applyDead(r.Pos, r.Size, r.Time, &d)
+	case record.TypeMove:
+		in, err := record.Unwrap(r)
+		if err != nil {
+			return err
+		}
+		return v.applyMove(r.Pos, r.Size, r.Time, &in)
+	case record.TypeTrim:
+		t, err := record.DecodeTrim(r.Body)
+		if err != nil {
+			return err
+		}
+		return v.applyTrim(&t)
+	case record.TypeSnapshot:
+		return nil // says what the views are already
 	case record.TypeEpoch:
 		s, err := record.DecodeEpochStart(r.Body)
 		if err != nil {
@@ -251,6 +278,7 @@ func (v *views) applyMeta(pos record.Pos, at int64, m *record.Meta) error {
 			v.pulled.DropTopic(record.TopicID(m.ID))
 			v.redriven.DropTopic(record.TopicID(m.ID))
 			v.lite.Drop(record.TopicID(m.ID))
+			v.carried.DropTopic(record.TopicID(m.ID))
 		}
 		err := v.topics.Apply(m)
 		v.cover(at)
@@ -259,6 +287,7 @@ func (v *views) applyMeta(pos record.Pos, at int64, m *record.Meta) error {
 		if m.Deleted {
 			v.pop.DropGroup(record.GroupID(m.ID))
 			v.pulled.DropGroup(record.GroupID(m.ID))
+			v.carried.DropGroup(record.GroupID(m.ID))
 		}
 		return v.applyGroup(pos, at, m)
 	case record.MetaLite:
@@ -284,15 +313,23 @@ const (
 
 // encode is the state of all views, sorted: equal views give equal bytes.
 func (v *views) encode() ([]checkpoint.Section, error) {
+	queues, err := v.queues.Encode(nil)
+	if err != nil {
+		return nil, err
+	}
+	return v.sections(queues)
+}
+
+// base is the state of all views for a SNAPSHOT: of the queues it says what offsets they have, since their
+// entries can be found in the log.
+func (v *views) base() ([]checkpoint.Section, error) { return v.sections(v.encodeBounds()) }
+
+func (v *views) sections(queues []byte) ([]checkpoint.Section, error) {
 	topics, err := v.topics.Encode(nil)
 	if err != nil {
 		return nil, err
 	}
 	groups, err := v.groups.Encode(nil)
-	if err != nil {
-		return nil, err
-	}
-	queues, err := v.queues.Encode(nil)
 	if err != nil {
 		return nil, err
 	}
@@ -307,6 +344,7 @@ func (v *views) encode() ([]checkpoint.Section, error) {
 		{Name: sectionTimers, More: v.timers.Share()},
 		{Name: sectionPulled, Data: v.pulled.Encode(nil)},
 		{Name: sectionRedriven, Data: v.redriven.Encode(nil)},
+		{Name: sectionCarried, Data: v.carried.Encode(nil)},
 		{Name: sectionQueues, Data: queues},
 		{Name: sectionIndex, Data: v.index.encode()},
 	}, nil
@@ -314,6 +352,18 @@ func (v *views) encode() ([]checkpoint.Section, error) {
 
 // decode replaces the views with those of a checkpoint.
 func (v *views) decode(c *checkpoint.Checkpoint) error {
+	queues, err := c.Section(sectionQueues)
+	if err != nil {
+		return err
+	}
+	if err := v.queues.Decode(queues); err != nil {
+		return err
+	}
+	return v.load(c)
+}
+
+// load replaces the views with those of a checkpoint or a SNAPSHOT, but for the queues, which come before.
+func (v *views) load(c *checkpoint.Checkpoint) error {
 	base, err := c.Section(sectionBase)
 	if err != nil {
 		return err
@@ -329,12 +379,12 @@ func (v *views) decode(c *checkpoint.Checkpoint) error {
 		{sectionGroups, v.groups.Decode},
 		{sectionLite, v.lite.Decode},
 		{sectionDups, v.dups.Decode},
+		{sectionCarried, v.carried.Decode},
 		{sectionPop, v.pop.Decode},
 		{sectionTxns, v.txns.Decode},
 		{sectionTimers, v.timers.Decode},
 		{sectionPulled, v.pulled.Decode},
 		{sectionRedriven, v.redriven.Decode},
-		{sectionQueues, v.queues.Decode},
 		{sectionIndex, v.index.Decode},
 	} {
 		data, err := c.Section(s.name)

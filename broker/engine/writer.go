@@ -221,6 +221,7 @@ func (w *writer) turn() {
 	if w.failed == nil {
 		w.bury()
 		w.ready.fire(w)
+		w.takeState()
 		w.saveIfDue()
 	}
 	if w.closing != nil {

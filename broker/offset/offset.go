@@ -123,3 +123,10 @@ func (t *Table) keys() []Key {
 	slices.SortFunc(all, Key.Compare)
 	return all
 }
+
+// Each calls fn for all positions, in no order. fn must not change the table.
+func (t *Table) Each(fn func(k Key, at record.QueueOffset)) {
+	for k, at := range t.at {
+		fn(k, at)
+	}
+}

@@ -91,3 +91,22 @@ func valid(b []byte) bool {
 	}
 	return true
 }
+
+// EachShared calls fn with the positions of the messages that wait, in parts that Share returned.
+func EachShared(parts [][]byte, fn func(pos record.Pos)) {
+	waiting, recalled := uint64(0), uint64(0)
+	for _, p := range parts {
+		if waiting == 0 && recalled == 0 {
+			waiting, recalled = binary.LittleEndian.Uint64(p[4:]), binary.LittleEndian.Uint64(p[12:])
+			continue
+		}
+		for ; len(p) > 0; p = p[entryBytes:] {
+			if waiting == 0 {
+				recalled--
+				continue
+			}
+			waiting--
+			fn(keyAt(p).pos)
+		}
+	}
+}

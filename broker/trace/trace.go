@@ -23,11 +23,12 @@ const (
 	Changed    = "changed" // the lease has another end
 	Nacked     = "nacked"  // the lease ends at once
 	Acked      = "acked"
-	Filtered   = "filtered" // the group's filter let it pass
-	Dead       = "dead"     // moved to the dead letters of the group
-	Reset      = "reset"    // the group was moved
-	Redriven   = "redriven" // a dead letter, stored again elsewhere
-	Ended      = "ended"    // the session of the client that holds it
+	Filtered   = "filtered"  // the group's filter let it pass
+	Dead       = "dead"      // moved to the dead letters of the group
+	Reset      = "reset"     // the group was moved
+	Redriven   = "redriven"  // a dead letter, stored again elsewhere
+	Ended      = "ended"     // the session of the client that holds it
+	Forgotten  = "forgotten" // what was recorded before this is deleted
 )
 
 // Event is one thing that happened to a message. What does not apply is zero.
@@ -74,6 +75,20 @@ type Lease struct {
 // New returns a tracer of the message of a topic whose record is at pos.
 func New(topic record.TopicID, pos record.Pos) *Tracer {
 	return &Tracer{Topic: topic, Pos: pos, Next: pos, Offset: -1, Clients: map[record.ClientNum]string{}, Held: map[record.GroupID]Lease{}}
+}
+
+// Forget appends to out that the log begins at first, with a record of time at: retention has deleted what was
+// recorded before.
+func (t *Tracer) Forget(out []Event, first record.Pos, at int64) []Event {
+	t.Next = first
+	return append(out, Event{Pos: first, Time: at, What: Forgotten, Text: "retention has deleted what was recorded before"})
+}
+
+// Placed says where the message is, for one whose place was recorded in a part of the log that is deleted.
+func (t *Tracer) Placed(q record.QueueID, off record.QueueOffset) {
+	if t.Offset < 0 {
+		t.Queue, t.Offset = q, off
+	}
 }
 
 // Encode is the tracer for Decode.

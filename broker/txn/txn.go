@@ -268,3 +268,10 @@ func (t *Table) DropTopic(id record.TopicID) {
 
 // Verdict returns the newest verdict of an id that is remembered.
 func (t *Table) Verdict(topic record.TopicID, id ID) (Verdict, bool) { return t.ended.get(topic, id) }
+
+// EachBelow calls fn for the open half messages whose records are below a position, oldest first.
+func (t *Table) EachBelow(pos record.Pos, fn func(h *Half)) {
+	for s := t.first; s != none && t.slots[s].Pos < pos; s = t.slots[s].after {
+		fn(&t.slots[s].Half)
+	}
+}

@@ -92,6 +92,10 @@ var arrows = []arrow{
 		why: "what retention left of a log is a pure function of records; it keeps queue entries",
 	},
 	{
+		from: "broker/retain", to: []string{"store/record", "internal/mqerr"}, solo: true,
+		why: "the policy of retention is a pure function of sizes and times",
+	},
+	{
 		from: "broker/filter", to: []string{"store/record", "internal/mqerr", "internal/sql92"}, solo: true,
 		why: "a filter judges one message and knows nothing of who asks",
 	},

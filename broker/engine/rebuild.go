@@ -1,0 +1,197 @@
+package engine
+
+import (
+	"errors"
+
+	"github.com/perigee-mq/perigee/broker/carry"
+	"github.com/perigee-mq/perigee/internal/mqerr"
+	"github.com/perigee-mq/perigee/store/checkpoint"
+	"github.com/perigee-mq/perigee/store/queue"
+	"github.com/perigee-mq/perigee/store/record"
+)
+
+// rebuild makes the views, which are empty, those at the position from which the log has to be replayed:
+// its beginning, if all of it is there, else that of a SNAPSHOT. The queues' entries are not in it, but in
+// the part of the log before that position.
+func (v *views) rebuild(o Options) (record.Pos, error) {
+	first := v.store.Log().First()
+	if first == 0 {
+		return 0, nil
+	}
+	c, err := v.findSnapshot(first)
+	if err != nil {
+		return 0, err
+	}
+	if c == nil {
+		return 0, mqerr.New(mqerr.Corrupt, "the log begins at position %d, what was before is deleted, and neither a checkpoint nor a complete SNAPSHOT says what that came to: "+
+			"bring the directory %q or missing files of the log back from a copy, or take the data of a replica", first, "checkpoint")
+	}
+	o.Log.Info("rebuilding the views from a SNAPSHOT in the log", "position", int64(c.Pos), "log_begins_at", int64(first))
+	if err := v.refill(c, first); err != nil {
+		return 0, err
+	}
+	if err := v.load(c); err != nil {
+		return 0, err
+	}
+	return c.Pos, nil
+}
+
+// findSnapshot is the oldest complete SNAPSHOT that needs nothing of what was deleted, nil if there is none.
+func (v *views) findSnapshot(first record.Pos) (*checkpoint.Checkpoint, error) {
+	var found *checkpoint.Checkpoint
+	a := assembly{at: -1}
+	err := v.store.Log().Scan(first, func(r record.Record) error {
+		if r.Type != record.TypeSnapshot {
+			return nil
+		}
+		c, err := a.add(&r)
+		if err != nil || c == nil {
+			return err
+		}
+		data, err := c.Section(sectionCarried)
+		if err != nil {
+			return err
+		}
+		t := carry.New()
+		if err := t.Decode(data); err != nil {
+			return err
+		}
+		if t.Begin() < first { // the queues' entries of its time are deleted in part
+			return nil
+		}
+		found = c
+		return errEnd
+	})
+	if err != nil && !errors.Is(err, errEnd) && !mqerr.Is(err, mqerr.Corrupt) {
+		return nil, err // the end of the log may be torn: what is there is for the recovery to judge
+	}
+	return found, nil
+}
+
+// refill gives the queues of a SNAPSHOT their entries: those of records from first on that gave places within
+// the bounds of the queues.
+func (v *views) refill(c *checkpoint.Checkpoint, first record.Pos) error {
+	data, err := c.Section(sectionQueues)
+	if err != nil {
+		return err
+	}
+	bounds, err := decodeBounds(data)
+	if err != nil {
+		return err
+	}
+	if data, err = c.Section(sectionCarried); err != nil {
+		return err
+	}
+	if err := v.carried.Decode(data); err != nil {
+		return err
+	}
+	f := filling{v: v, hi: make(map[queue.Key]record.QueueOffset, len(bounds))}
+	for _, b := range bounds {
+		if err := v.queues.Start(b.Key, b.Lo); err != nil {
+			return err
+		}
+		f.hi[b.Key] = b.Hi
+	}
+	err = v.store.Log().Scan(first, func(r record.Record) error {
+		if r.Pos >= c.Pos {
+			return errEnd
+		}
+		return f.take(&r)
+	})
+	if err != nil && !errors.Is(err, errEnd) {
+		return err
+	}
+	for _, b := range bounds {
+		if _, hi := v.queues.Bounds(b.Key); hi != b.Hi {
+			return mqerr.New(mqerr.Corrupt, "topic %d queue %d ends at offset %d by the log, and at %d by the SNAPSHOT of position %d", b.Key.Topic, b.Key.Queue, hi, b.Hi, c.Pos)
+		}
+	}
+	return nil
+}
+
+// filling appends entries to queues that have their first offsets.
+type filling struct {
+	v  *views
+	hi map[queue.Key]record.QueueOffset
+}
+
+// take appends the entries of one record.
+func (f *filling) take(r *record.Record) error {
+	switch r.Type {
+	case record.TypeMsg:
+		m, err := record.DecodeMsg(r.Body)
+		if err != nil || m.Offset < 0 {
+			return err
+		}
+		return f.append(queue.Key{Topic: m.Topic, Queue: m.Queue}, m.Offset, entryOf(r, &m))
+	case record.TypeDead:
+		d, err := record.DecodeDead(r.Body)
+		if err != nil {
+			return err
+		}
+		return f.append(queue.Key{Topic: d.Msg.Topic, Queue: d.Msg.Queue}, d.Msg.Offset, entryOf(r, &d.Msg))
+	case record.TypeDeliver:
+		d, err := record.DecodeDeliver(r.Body)
+		if err != nil {
+			return err
+		}
+		for i := range d.Items {
+			p := &d.Items[i]
+			e := queue.Entry{Pos: p.Ref, Size: p.Size, Time: r.Time, TagHash: p.TagHash, GroupHash: p.GroupHash}
+			if err := f.append(queue.Key{Topic: d.Topic, Queue: p.Queue}, p.Offset, e); err != nil {
+				return err
+			}
+		}
+	case record.TypeTxnEnd:
+		e, err := record.DecodeTxnEnd(r.Body)
+		if err != nil {
+			return err
+		}
+		return f.commits(r.Time, &e)
+	}
+	return nil
+}
+
+func entryOf(r *record.Record, m *record.Msg) queue.Entry {
+	return queue.Entry{Pos: r.Pos, Size: r.Size, Time: r.Time, TagHash: m.TagHash, GroupHash: m.GroupHash}
+}
+
+// commits appends the entries of verdicts. What is to be known of the message is in its own record.
+func (f *filling) commits(at int64, e *record.TxnEnd) error {
+	for _, p := range e.Committed {
+		k := queue.Key{Topic: e.Topic, Queue: p.Queue}
+		if !f.wants(k, p.Offset) {
+			continue
+		}
+		rec, ref, err := readCarried(f.v.store.Log(), f.v.carried, p.Half, 0)
+		if err != nil {
+			return err
+		}
+		m, err := messageOf(&rec)
+		entry := queue.Entry{Pos: p.Half, Size: rec.Size, Time: at, TagHash: m.TagHash, GroupHash: m.GroupHash}
+		ref.Release()
+		if err != nil {
+			return err
+		}
+		if err := f.append(k, p.Offset, entry); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *filling) wants(k queue.Key, off record.QueueOffset) bool {
+	hi, is := f.hi[k]
+	if !is {
+		return false // deleted since
+	}
+	lo, _ := f.v.queues.Bounds(k)
+	return off >= lo && off < hi
+}
+
+func (f *filling) append(k queue.Key, off record.QueueOffset, e queue.Entry) error {
+	if !f.wants(k, off) {
+		return nil
+	}
+	return f.v.queues.Append(k, off, e)
+}

@@ -1,0 +1,194 @@
+package engine
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/perigee-mq/perigee/broker/retain"
+	"github.com/perigee-mq/perigee/broker/space"
+	"github.com/perigee-mq/perigee/internal/mqerr"
+	"github.com/perigee-mq/perigee/store/queue"
+	"github.com/perigee-mq/perigee/store/record"
+)
+
+// RetentionOptions configures what is deleted when. The zero value of a field means its default.
+type RetentionOptions struct {
+	retain.Limits
+	// Interval is how often it is looked whether something may go. Default 10 s.
+	Interval time.Duration
+	// Rate bounds the bytes of log that are read per second for messages that are carried forward. Default 64 MiB.
+	Rate int64
+}
+
+// Retention is what retention has done and found, for metrics and tests.
+type Retention struct {
+	Why       retain.Why // the oldest segment stays; "" before the first look
+	Steps     int64      // that have deleted something
+	Bytes     int64      // deleted
+	Carried   int64      // messages carried forward
+	Unread    int64      // times that a message went before a group had read it
+	Failures  int64      // steps that could not be finished; the next one does it again
+	Snapshot  int64      // bytes of the newest SNAPSHOT of this process, 0 before the first
+	SnapAt    record.Pos // what it stands for, 0 before the first
+	ForwardTo int        // carried messages that are still known
+	Held      int        // entries that are kept below the first offsets of their queues
+}
+
+// keeper deletes what retention lets go, beside the writer, one step at a time.
+type keeper struct {
+	e     *Engine
+	ctx   context.Context // ends with the engine
+	quit  context.CancelFunc
+	ended chan struct{}
+
+	one sync.Mutex // a step is under way
+
+	mu    sync.Mutex
+	stats Retention
+}
+
+func (k *keeper) init(e *Engine) {
+	k.e, k.ended = e, make(chan struct{})
+	k.ctx, k.quit = context.WithCancel(context.Background())
+}
+
+// stop ends the goroutine. A step that is under way is given up where it is.
+func (k *keeper) stop() {
+	k.quit()
+	<-k.ended
+}
+
+func (k *keeper) run() {
+	defer close(k.ended)
+	tick := time.NewTicker(k.e.o.Retention.Interval)
+	defer tick.Stop()
+	warned := false
+	for {
+		select {
+		case <-k.ctx.Done():
+			return
+		case <-tick.C:
+		}
+		_, err := k.step(k.ctx, k.e.o.Retention.Limits)
+		switch {
+		case k.ctx.Err() != nil || mqerr.Is(err, mqerr.Unavailable) || mqerr.Is(err, mqerr.Draining):
+			return
+		case err != nil && !warned:
+			k.e.o.Log.LogAttrs(context.Background(), slog.LevelWarn, "retention could not delete old messages: it is tried again, meanwhile the log grows",
+				slog.String("error", err.Error()))
+		}
+		warned = err != nil
+	}
+}
+
+// Retain does one step of retention by limits, now. It returns what it decided.
+func (e *Engine) Retain(ctx context.Context, limits retain.Limits) (retain.Plan, error) {
+	return e.keeper.step(ctx, limits)
+}
+
+// Retention tells what retention has done.
+func (e *Engine) Retention(ctx context.Context) (Retention, error) {
+	e.keeper.mu.Lock()
+	s := e.keeper.stats
+	e.keeper.mu.Unlock()
+	err := e.call(ctx, func(w *writer) { s.ForwardTo, s.Held = w.views.carried.Len(), w.views.carried.HeldLen() })
+	return s, err
+}
+
+// step decides what may go, and deletes it. What it leaves undone, by an error or a crash, the next one does
+// again.
+func (k *keeper) step(ctx context.Context, limits retain.Limits) (retain.Plan, error) {
+	k.one.Lock()
+	defer k.one.Unlock()
+	state, err := k.look(ctx, limits)
+	if err != nil {
+		return retain.Plan{}, err
+	}
+	plan := limits.Decide(&state)
+	k.note(func(s *Retention) { s.Why = plan.Why })
+	if plan.Why != retain.Goes {
+		return plan, nil
+	}
+	s := &step{k: k, e: k.e, plan: plan, consumed: plan.Early && limits.Room == retain.Consumed}
+	if err := s.run(ctx); err != nil {
+		k.note(func(s *Retention) { s.Failures++ })
+		return plan, err
+	}
+	return plan, nil
+}
+
+func (k *keeper) note(f func(*Retention)) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	f(&k.stats)
+}
+
+// look gathers what a decision depends on.
+func (k *keeper) look(ctx context.Context, limits retain.Limits) (retain.State, error) {
+	log := k.e.log
+	s := retain.State{Durable: log.Durable(), Low: k.e.lowSpace()}
+	for _, i := range log.Segments() {
+		if i.FirstTime < 0 {
+			break // nothing is there yet, or it cannot be read
+		}
+		s.Segments = append(s.Segments, retain.Segment{Base: i.Base, End: i.End, First: i.FirstTime, Newest: i.LastTime})
+	}
+	k.mu.Lock()
+	s.Snapshot = k.stats.Snapshot
+	k.mu.Unlock()
+	if err := k.e.call(ctx, func(w *writer) { s.Now = w.stamp }); err != nil {
+		return s, err
+	}
+	if limits.Asks(&s) {
+		var err error
+		if s.Unread, err = k.oldestUnread(ctx); err != nil {
+			return s, err
+		}
+	}
+	return s, nil
+}
+
+// oldestUnread is the store time of the oldest message that somebody has yet to read.
+func (k *keeper) oldestUnread(ctx context.Context) (int64, error) {
+	type place struct {
+		key queue.Key
+		off record.QueueOffset
+	}
+	var all []place
+	var failed error
+	v := &k.e.views
+	err := k.e.call(ctx, func(w *writer) {
+		r := v.readersOf(nil)
+		for _, key := range v.queues.Keys() {
+			off, err := v.oldestUnread(&r, key)
+			if err != nil {
+				failed = err
+				return
+			}
+			if _, hi := v.queues.Bounds(key); off < hi {
+				all = append(all, place{key, off})
+			}
+		}
+	})
+	if err == nil {
+		err = failed
+	}
+	oldest := int64(1) << 62
+	for _, p := range all {
+		if err != nil {
+			return 0, err
+		}
+		e, one := v.entryAt(p.key, p.off)
+		if one != nil && !gone(one) {
+			err = one
+		} else if one == nil {
+			oldest = min(oldest, e.Time)
+		}
+	}
+	return oldest, err
+}
+
+// lowSpace tells whether retention is to make room.
+func (e *Engine) lowSpace() bool { return e.Space().Level >= space.Low }

@@ -1,0 +1,278 @@
+package engine
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+
+	"github.com/perigee-mq/perigee/broker/carry"
+	"github.com/perigee-mq/perigee/broker/pop"
+	"github.com/perigee-mq/perigee/broker/redriven"
+	"github.com/perigee-mq/perigee/broker/retain"
+	"github.com/perigee-mq/perigee/broker/space"
+	"github.com/perigee-mq/perigee/internal/mqerr"
+	"github.com/perigee-mq/perigee/store/queue"
+	"github.com/perigee-mq/perigee/store/record"
+)
+
+// step is one deletion: the log is to begin at plan.D. It runs beside the writer, which it asks for records and
+// for looks at the views, a bounded part in each turn.
+//
+// First the queues begin later (TRIM): from then on nothing below their first offsets is handed out for the
+// first time, so what refers to the part that goes only gets less. Then everything that refers to it is carried
+// forward (MOVE), which changes no view but the one that says where. Then the last TRIM says that the rest may
+// be forgotten, and a SNAPSHOT what the views were behind it. When that is durable, and a checkpoint is, the
+// files go.
+type step struct {
+	k        *keeper
+	e        *Engine
+	plan     retain.Plan
+	consumed bool // nothing may go that somebody has yet to read
+
+	lost    map[carry.Reader]int64
+	moved   int64
+	firsts  []record.TrimQueue // the queues of the log, with what they begin at
+	snap    int64              // bytes of the SNAPSHOT
+	snapPos record.Pos
+}
+
+func (s *step) run(ctx context.Context) error {
+	s.lost = map[carry.Reader]int64{}
+	for _, part := range []func(context.Context) error{s.trim, s.carry, s.finish} {
+		if err := part(ctx); err != nil {
+			return err
+		}
+	}
+	freed, err := s.e.log.DropBefore(s.plan.D)
+	if err != nil {
+		return err
+	}
+	unread := int64(0)
+	for _, n := range s.lost {
+		unread += n
+	}
+	s.k.note(func(t *Retention) {
+		t.Steps++
+		t.Bytes += freed
+	})
+	s.e.o.Log.LogAttrs(ctx, slog.LevelInfo, "retention: old messages were deleted", slog.Int64("bytes", freed), slog.Int64("log_begins_at", int64(s.plan.D)),
+		slog.Int64("carried_forward", s.moved), slog.Int64("unread", unread))
+	return nil
+}
+
+// Bounds of one turn of a step.
+const (
+	trimQueues = 256     // queues that begin later
+	trimHeld   = 1024    // entries that are held, of more than one queue
+	heldMax    = 1 << 16 // of one queue: a step that would hold more waits
+	moveBytes  = 64      // the most that a MOVE takes beside the record that it carries
+)
+
+// trim makes the queues begin later.
+func (s *step) trim(ctx context.Context) error {
+	if err := s.findFirsts(); err != nil {
+		return err
+	}
+	if err := s.warm(ctx); err != nil {
+		return err
+	}
+	for at := 0; at < len(s.firsts); {
+		var failed error
+		err := s.e.call(ctx, func(w *writer) {
+			n := 0
+			n, failed = s.trimSome(w, s.firsts[at:])
+			at += n
+		})
+		if err == nil {
+			err = failed
+		}
+		if err != nil {
+			return err
+		}
+	}
+	s.report(ctx)
+	return nil
+}
+
+// findFirsts finds, for each queue, the first offset that stays: everything from there on got its place in the
+// part of the log that stays. It reads queues that nobody changes there.
+func (s *step) findFirsts() error {
+	v := &s.e.views
+	for _, key := range v.queues.Keys() {
+		first, err := v.queues.Seek(key, func(e *queue.Entry) bool { return e.Time < s.plan.Time })
+		if err != nil {
+			return err
+		}
+		// Within the millisecond of the boundary the position tells; that of a message which got its place late
+		// tells nothing, so those go.
+		var buf [scanBuffer]queue.Entry
+		for stays := false; !stays; {
+			n, err := v.queues.Read(key, first, buf[:])
+			if gone(err) { // another look has trimmed it
+				first, _ = v.queues.Bounds(key)
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			i := slices.IndexFunc(buf[:n], func(e queue.Entry) bool { return e.Time > s.plan.Time || e.Pos >= s.plan.D })
+			stays = i >= 0 || n == 0
+			if i < 0 {
+				i = n
+			}
+			first += record.QueueOffset(i)
+		}
+		s.firsts = append(s.firsts, record.TrimQueue{Topic: key.Topic, Queue: key.Queue, First: first})
+	}
+	return nil
+}
+
+// warm reads the entries that are about to be held, so that the writer need not wait for the disk.
+func (s *step) warm(ctx context.Context) error {
+	v := &s.e.views
+	for part := range slices.Chunk(s.firsts, trimQueues) {
+		held := map[queue.Key][]record.QueueOffset{}
+		if err := s.e.call(ctx, func(w *writer) {
+			r := v.readersOf(topicsOf(part))
+			for i := range part {
+				held[keyOf(&part[i])] = v.heldBelow(&r, &part[i])
+			}
+		}); err != nil {
+			return err
+		}
+		for key, offs := range held {
+			for _, off := range offs {
+				if _, err := v.entryAt(key, off); err != nil && !gone(err) {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func topicsOf(items []record.TrimQueue) map[record.TopicID]bool {
+	of := map[record.TopicID]bool{}
+	for i := range items {
+		of[items[i].Topic] = true
+	}
+	return of
+}
+
+// heldBelow are the offsets below the new first one of a queue that are leased or wait for a retry, by any
+// group. A dead letter that was moved on is done for everybody.
+func (v *views) heldBelow(r *readers, it *record.TrimQueue) []record.QueueOffset {
+	var offs []record.QueueOffset
+	for _, g := range r.handed[keyOf(it)] {
+		offs = v.pop.Below(pop.Key{Group: g, Topic: it.Topic, Queue: it.Queue}, it.First, offs)
+	}
+	slices.Sort(offs)
+	offs = slices.Compact(offs)
+	return slices.DeleteFunc(offs, func(off record.QueueOffset) bool {
+		return v.redriven.Has(redriven.Key{Topic: it.Topic, Queue: it.Queue}, off)
+	})
+}
+
+// trimSome makes some of the queues begin later, and returns how many it dealt with.
+func (s *step) trimSome(w *writer, all []record.TrimQueue) (int, error) {
+	v := &w.views
+	w.flushAcks()
+	w.flushEndings()
+	w.flushOffsets()
+	part := all[:min(len(all), trimQueues)]
+	r := v.readersOf(topicsOf(part))
+	rec := record.Trim{At: s.plan.D, Time: s.plan.Time}
+	n, held := 0, 0
+	for ; n < len(part); n++ {
+		it := part[n]
+		lo, hi := v.queues.Bounds(keyOf(&it))
+		if hi == 0 {
+			continue // deleted meanwhile
+		}
+		it.First = min(max(it.First, lo), hi)
+		offs := v.heldBelow(&r, &it)
+		if n > 0 && held+len(offs) > trimHeld {
+			break
+		}
+		if len(offs) > heldMax {
+			return 0, mqerr.New(mqerr.Exhausted, "queue %d of topic %d has %d old messages under lease: they are waited for", it.Queue, it.Topic, len(offs))
+		}
+		held += len(offs)
+		for _, off := range offs {
+			e, err := v.entryAt(keyOf(&it), off)
+			if err != nil {
+				return 0, err
+			}
+			it.Held = append(it.Held, carry.HeldOf(off, &e))
+		}
+		if it.First > lo || len(it.Held) > 0 || v.carried.HeldIn(keyOf(&it)) > 0 {
+			rec.Queues = append(rec.Queues, it)
+		}
+	}
+	if len(rec.Queues) == 0 {
+		return n, nil
+	}
+	lost, err := v.unreadOf(rec.Queues)
+	switch {
+	case err != nil:
+		return 0, err
+	case s.consumed && lost.total()+lost.orphans > 0:
+		return 0, mqerr.New(mqerr.Invalid, "somebody wants to read old messages again: they stay")
+	}
+	if err := w.putTrim(&rec); err != nil {
+		return 0, err
+	}
+	for who, n := range lost.of {
+		s.lost[who] += n
+	}
+	for i := range rec.Queues {
+		if t := w.topics.byID[rec.Queues[i].Topic]; t != nil {
+			w.shown(t, rec.Queues[i].Queue) // what waited behind what is gone may be ready
+		}
+	}
+	return n, nil
+}
+
+// putTrim logs and applies a TRIM.
+func (w *writer) putTrim(t *record.Trim) error {
+	size := record.TrimSize(t)
+	switch {
+	case size > w.e.log.MaxBody():
+		return mqerr.New(mqerr.Exhausted, "old messages under lease need a record of %d bytes, at most %d fit: they are waited for", size, w.e.log.MaxBody())
+	case !w.hasSpace(space.Retention, size+record.HeaderSize):
+		return w.noSpace(space.Retention)
+	}
+	w.put(record.TypeTrim, size, func(body []byte) { record.PutTrim(body, t) })
+	if err := w.views.applyTrim(t); err != nil {
+		w.broken(err)
+	}
+	return nil
+}
+
+// report counts and logs what went before it was read: one line for each group.
+func (s *step) report(ctx context.Context) {
+	unread := int64(0)
+	for _, n := range s.lost {
+		unread += n
+	}
+	if unread == 0 {
+		return
+	}
+	s.k.note(func(t *Retention) { t.Unread += unread })
+	names := map[carry.Reader][2]string{}
+	if err := s.e.call(ctx, func(w *writer) {
+		for who := range s.lost {
+			if t, g := w.views.topics.Get(who.Topic), w.views.groups.Get(who.Group); t != nil && g != nil {
+				names[who] = [2]string{t.Name, g.Name}
+			}
+		}
+	}); err != nil {
+		return
+	}
+	for who, n := range s.lost {
+		if n > 0 {
+			s.e.o.Log.LogAttrs(ctx, slog.LevelWarn, "retention has deleted messages that a consumer group had not read; see perigee group describe, and --retention",
+				slog.String("topic", names[who][0]), slog.String("group", names[who][1]), slog.Int64("messages", n))
+		}
+	}
+}

@@ -128,19 +128,17 @@ func (k *keeper) note(f func(*Retention)) {
 // look gathers what a decision depends on.
 func (k *keeper) look(ctx context.Context, limits retain.Limits) (retain.State, error) {
 	log := k.e.log
-	s := retain.State{Durable: log.Durable(), Low: k.e.lowSpace()}
+	s := retain.State{Now: k.e.clock.Wall(), Durable: log.Durable(), Low: k.e.lowSpace()}
 	for _, i := range log.Segments() {
 		if i.FirstTime < 0 {
 			break // nothing is there yet, or it cannot be read
 		}
 		s.Segments = append(s.Segments, retain.Segment{Base: i.Base, End: i.End, First: i.FirstTime, Newest: i.LastTime})
+		s.Now = max(s.Now, i.LastTime) // the store clock never goes back
 	}
 	k.mu.Lock()
 	s.Snapshot = k.stats.Snapshot
 	k.mu.Unlock()
-	if err := k.e.call(ctx, func(w *writer) { s.Now = w.stamp }); err != nil {
-		return s, err
-	}
 	if limits.Asks(&s) {
 		var err error
 		if s.Unread, err = k.oldestUnread(ctx); err != nil {

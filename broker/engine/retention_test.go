@@ -1,0 +1,126 @@
+package engine
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/perigee-mq/perigee/broker/retain"
+	"github.com/perigee-mq/perigee/internal/brokerapi"
+	"github.com/perigee-mq/perigee/store/record"
+)
+
+// days is a retention that tests use.
+const days = 24 * time.Hour
+
+// fill stores messages in a topic until the log has another segment, and lets an hour pass.
+func (b *bench) fill(t record.TopicID) {
+	b.t.Helper()
+	base := func() record.Pos {
+		s := b.engine.log.Segments()
+		return s[len(s)-1].Base
+	}
+	for was := base(); base() == was; {
+		b.mustSend(t, strings.Repeat("x", 100_000))
+	}
+	b.clock.advance(time.Hour)
+}
+
+// retain deletes what is older, and must find something.
+func (b *bench) retain(age time.Duration) {
+	b.t.Helper()
+	first := b.engine.log.First()
+	p, err := b.engine.Retain(b.t.Context(), retain.Limits{Age: age})
+	require.NoError(b.t, err)
+	require.Equal(b.t, retain.Goes, p.Why, "%v", p)
+	require.Greater(b.t, b.engine.log.First(), first)
+	require.Equal(b.t, p.D, b.engine.log.First())
+}
+
+// forget removes everything but the log, as far as it may be removed.
+func (b *bench) forget() {
+	b.t.Helper()
+	for _, dir := range []string{"checkpoint", "queue", "index", "dedup"} {
+		for _, name := range must(b.fs.List("data/" + dir)) {
+			require.NoError(b.t, b.fs.Remove("data/"+dir+"/"+name))
+		}
+	}
+}
+
+// rebuilt starts again on the log alone.
+func (b *bench) rebuilt() {
+	b.t.Helper()
+	b.kill()
+	b.restartFS()
+	b.forget()
+	b.mustOpen()
+}
+
+func (b *bench) restartFS() {
+	if m, ok := b.fs.(interface{ Restart() }); ok {
+		m.Restart()
+	}
+}
+
+// retaining is a broker with a few segments, of which nothing is read.
+func retaining(t *testing.T) *bench {
+	b := newBench(t, Options{})
+	b.mustOpen()
+	b.define()
+	return b
+}
+
+func TestRetentionDeletesOldSegments(t *testing.T) {
+	b := retaining(t)
+	b.mustSend(topicSync, "first")
+	for range 4 {
+		b.fill(topicSync)
+	}
+	p, err := b.engine.Retain(t.Context(), retain.Limits{Age: 5 * time.Hour})
+	require.NoError(t, err)
+	require.Equal(t, retain.Young, p.Why)
+	before := must(b.engine.Views(t.Context()))
+	b.retain(2 * time.Hour)
+	after := must(b.engine.Views(t.Context()))
+	t.Log(before, after)
+	last := b.mustSend(topicSync, "last")[0]
+	got := b.drain(topicSync, groupA)
+	require.Contains(t, got, "last")
+	require.NotContains(t, got, "first")
+	for range 2 {
+		b.rebuilt()
+		r, err := b.search(brokerapi.FindRequest{Topic: brokerapi.TopicID(topicSync), Queue: last.Queue, Offset: last.Offset, Max: 1})
+		require.NoError(t, err)
+		require.Len(t, r.Messages, 1)
+		require.Empty(t, b.drain(topicSync, groupA))
+		b.mustSend(topicSync, "more")
+		require.Equal(t, []string{"more"}, b.drain(topicSync, groupA))
+	}
+}
+
+// drain receives and acks all that is there for a group.
+func (b *bench) drain(t record.TopicID, g record.GroupID) []string {
+	b.t.Helper()
+	var out []string
+	for {
+		got := b.mustPop(t, g)
+		if len(got) == 0 {
+			return out
+		}
+		for _, err := range b.ack(t, g, got...) {
+			require.NoError(b.t, err)
+		}
+		for _, m := range got {
+			out = append(out, strings.TrimRight(m.body, "x"))
+		}
+	}
+}
+
+func (b *bench) search(req brokerapi.FindRequest) (*brokerapi.FindReply, error) {
+	return b.proxy.Find(b.t.Context(), &req)
+}
+
+var _ = fmt.Sprint

@@ -89,7 +89,7 @@ func New(o Options) (*Proxy, error) {
 	p.checks = checks.New(checks.Options{Clients: p.clients, Routes: p.routes, Brokers: p.brokers, StoreHost: p.storeHost, Log: o.Log})
 	p.polls = longpoll.New(longpoll.Options{Brokers: p.brokers, Log: o.Log})
 	handlers := server.New(server.Options{
-		Routes: p.routes, Brokers: p.brokers, Creator: p.creator(), Clients: p.clients, Polls: p.polls, Advertise: o.Advertise, Limits: o.Limits, Log: o.Log,
+		Routes: p.routes, Routed: p.ctl.Ready(), Brokers: p.brokers, Creator: p.creator(), Clients: p.clients, Polls: p.polls, Advertise: o.Advertise, Limits: o.Limits, Log: o.Log,
 	})
 	p.server = handlers
 	var err error
@@ -117,16 +117,26 @@ func (p *Proxy) register(r grpc.ServiceRegistrar) {
 	}))
 }
 
-// service binds the handlers to the calls of the messaging service.
+// service binds the handlers to the calls of the messaging service. They are refused until there are routes.
 func service(s *server.Server) edge.Service {
 	return edge.Service{
-		QueryRoute: s.QueryRoute, Heartbeat: s.Heartbeat, SendMessage: s.SendMessage, QueryAssignment: s.QueryAssignment,
-		ReceiveMessage: s.ReceiveMessage, AckMessage: s.AckMessage, Telemetry: s.Telemetry,
-		PullMessage: s.PullMessage, UpdateOffset: s.UpdateOffset, GetOffset: s.GetOffset, QueryOffset: s.QueryOffset,
-		EndTransaction:          s.EndTransaction,
-		NotifyClientTermination: s.NotifyClientTermination, ChangeInvisibleDuration: s.ChangeInvisibleDuration,
-		ForwardMessageToDeadLetterQueue: s.ForwardMessageToDeadLetterQueue, RecallMessage: s.RecallMessage,
-		SyncLiteSubscription: s.SyncLiteSubscription,
+		QueryRoute:                      s.Unary(server.RPCQueryRoute, s.QueryRoute),
+		Heartbeat:                       s.Unary(server.RPCHeartbeat, s.Heartbeat),
+		SendMessage:                     s.Unary(server.RPCSendMessage, s.SendMessage),
+		QueryAssignment:                 s.Unary(server.RPCQueryAssignment, s.QueryAssignment),
+		ReceiveMessage:                  s.Stream(server.RPCReceiveMessage, s.ReceiveMessage),
+		AckMessage:                      s.Unary(server.RPCAckMessage, s.AckMessage),
+		Telemetry:                       s.Duplex(s.Telemetry),
+		PullMessage:                     s.Stream(server.RPCPullMessage, s.PullMessage),
+		UpdateOffset:                    s.Unary(server.RPCUpdateOffset, s.UpdateOffset),
+		GetOffset:                       s.Unary(server.RPCGetOffset, s.GetOffset),
+		QueryOffset:                     s.Unary(server.RPCQueryOffset, s.QueryOffset),
+		EndTransaction:                  s.Unary(server.RPCEndTransaction, s.EndTransaction),
+		NotifyClientTermination:         s.Unary(server.RPCNotifyClientTermination, s.NotifyClientTermination),
+		ChangeInvisibleDuration:         s.Unary(server.RPCChangeInvisibleDuration, s.ChangeInvisibleDuration),
+		ForwardMessageToDeadLetterQueue: s.Unary(server.RPCForwardMessage, s.ForwardMessageToDeadLetterQueue),
+		RecallMessage:                   s.Unary(server.RPCRecallMessage, s.RecallMessage),
+		SyncLiteSubscription:            s.Unary(server.RPCSyncLiteSubscription, s.SyncLiteSubscription),
 	}
 }
 

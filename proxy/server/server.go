@@ -32,7 +32,9 @@ type Creator interface {
 
 // Options configures a Server. Limits default to those of the reference server.
 type Options struct {
-	Routes  *route.Table
+	Routes *route.Table
+	// Routed is closed once Routes holds the controller's first update. Nil: it does.
+	Routed  <-chan struct{}
 	Brokers Brokers
 	Creator Creator // nil: unknown names are refused
 	Clients *clients.Table

@@ -26,7 +26,9 @@ func (v *views) dead(k pop.Key, attempt uint16) bool {
 func (v *views) applyDead(pos record.Pos, size uint32, at int64, d *record.Dead) error {
 	var err error
 	if d.Group == 0 {
-		err = v.redriven.Add(redriven.Key{Topic: d.Topic, Queue: d.Queue}, d.Offset)
+		if err = v.redriven.Add(redriven.Key{Topic: d.Topic, Queue: d.Queue}, d.Offset); v.hole != nil {
+			err = nil // it was moved before, or its place is lost
+		}
 	} else {
 		err = v.pop.ApplyDead(d)
 	}

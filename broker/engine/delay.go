@@ -127,7 +127,7 @@ func (w *writer) nextDelivery() (int64, bool) {
 
 // applyTimer lets a stored message wait for its time.
 func (v *views) applyTimer(pos record.Pos, size uint32, at int64, m *record.Msg) error {
-	if v.topics.Get(m.Topic) == nil {
+	if !v.exists(m.Topic) {
 		return mqerr.New(mqerr.Corrupt, "the message at %d is of topic %d, which does not exist there", pos, m.Topic)
 	}
 	return v.timers.Add(m.Topic, timer.Entry{
@@ -137,7 +137,13 @@ func (v *views) applyTimer(pos record.Pos, size uint32, at int64, m *record.Msg)
 
 // applyDeliver gives messages that were due at a time their places.
 func (v *views) applyDeliver(at int64, d *record.Deliver) error {
-	if err := v.timers.ApplyDeliver(d, at); err != nil {
+	err := v.timers.ApplyDeliver(d, at)
+	if mqerr.Is(err, mqerr.Corrupt) && v.hole != nil && v.exists(d.Topic) {
+		v.hole.forced++
+		v.timers.Remove(d, at)
+		err = nil
+	}
+	if err != nil {
 		return err
 	}
 	return v.applyPlaces(at, d.Topic, d.Items)
@@ -147,7 +153,7 @@ func (v *views) applyDeliver(at int64, d *record.Deliver) error {
 func (v *views) applyPlaces(at int64, id record.TopicID, items []record.Place) error {
 	for i := range items {
 		p := &items[i]
-		err := v.queues.Append(queue.Key{Topic: id, Queue: p.Queue}, p.Offset,
+		err := v.place(queue.Key{Topic: id, Queue: p.Queue}, p.Offset,
 			queue.Entry{Pos: p.Ref, Size: p.Size, Time: at, TagHash: p.TagHash, GroupHash: p.GroupHash})
 		if err != nil {
 			return err

@@ -46,6 +46,13 @@ func (t *topics) loadLite(s *topicState, id record.TopicID) {
 
 // applyLite makes a lite topic, or deletes it with all that it holds.
 func (v *views) applyLite(at int64, m *record.Meta) error {
+	if v.hole != nil {
+		return v.applyLiteBehind(at, m)
+	}
+	return v.applyLiteRecord(at, m)
+}
+
+func (v *views) applyLiteRecord(at int64, m *record.Meta) error {
 	if v.topics.Get(record.TopicID(m.ID)) == nil {
 		return mqerr.New(mqerr.Corrupt, "lite topic %q is of topic %d, which does not exist there", m.Name, m.ID)
 	}

@@ -161,6 +161,9 @@ func (v *views) applyHalf(pos record.Pos, size uint32, at int64, m *record.Msg) 
 
 // applyTxnEnd takes verdicts: committed messages get their places.
 func (v *views) applyTxnEnd(at int64, e *record.TxnEnd) error {
+	if v.hole != nil {
+		return v.applyEndsBehind(at, e)
+	}
 	if len(e.Committed) > 0 && v.topics.Get(e.Topic) == nil {
 		return mqerr.New(mqerr.Corrupt, "transactions are committed to topic %d, which does not exist there", e.Topic)
 	}

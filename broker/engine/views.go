@@ -43,6 +43,7 @@ type views struct {
 	stamp    int64      // newest store time, ms
 	saved    record.Pos // what recovery began with: a checkpoint's position, or the log's first
 	unread   bool       // a message group could not be read from a consume queue
+	hole     *behind    // the replay has passed over holes of the log, else nil
 }
 
 func (v *views) init(o Options) {
@@ -123,20 +124,32 @@ func (v *views) replay(o Options, from record.Pos) (r commitlog.Recovered, n int
 		return r, 0, err
 	}
 	o.Recovery.replaying(from, promised)
-	r, err = v.store.Log().Recover(from, func(rec record.Record) error {
+	v.hole = nil
+	v.pop.Behind(nil)
+	r, err = v.store.Log().RecoverOver(from, func(rec record.Record) error {
 		n++
 		if err := o.Recovery.step(rec.Pos); err != nil {
 			return err
 		}
 		v.index.settle()
 		return v.apply(rec)
-	})
+	}, func(p commitlog.Past) error { return v.pass(o, p) })
+	if err == nil {
+		err = v.close(o)
+	}
 	return r, n, err
 }
 
 // apply takes one record of the log, in order.
 func (v *views) apply(r record.Record) error {
 	v.stamp = max(v.stamp, r.Time)
+	if v.hole != nil {
+		return v.applyBehind(r)
+	}
+	return v.applyRecord(r)
+}
+
+func (v *views) applyRecord(r record.Record) error {
 	switch r.Type {
 	case record.TypePad:
 		return nil
@@ -187,7 +200,7 @@ func (v *views) apply(r record.Record) error {
 		if err != nil {
 			return err
 		}
-		return v.txns.Check(&c)
+		return v.applyChecks(&c)
 	case record.TypeDeliver:
 		d, err := record.DecodeDeliver(r.Body)
 		if err != nil {
@@ -199,7 +212,7 @@ func (v *views) apply(r record.Record) error {
 		if err != nil {
 			return err
 		}
-		return v.timers.ApplyRecall(&c, r.Time)
+		return v.applyRecall(r.Time, &c)
 	case record.TypeMeta:
 		m, err := record.DecodeMeta(r.Body)
 		if err != nil {
@@ -245,7 +258,7 @@ func (v *views) apply(r record.Record) error {
 
 // applyMsg gives a stored message its place.
 func (v *views) applyMsg(pos record.Pos, size uint32, at int64, m *record.Msg) error {
-	if m.Offset < 0 && m.Type == record.MsgTransaction && v.topics.Get(m.Topic) != nil {
+	if m.Offset < 0 && m.Type == record.MsgTransaction && v.exists(m.Topic) {
 		v.index.add(pos, at, m)
 		return v.applyHalf(pos, size, at, m)
 	}
@@ -253,16 +266,19 @@ func (v *views) applyMsg(pos record.Pos, size uint32, at int64, m *record.Msg) e
 		v.index.add(pos, at, m)
 		return v.applyTimer(pos, size, at, m)
 	}
-	if v.topics.Get(m.Topic) == nil {
+	if !v.exists(m.Topic) {
 		return mqerr.New(mqerr.Corrupt, "the message at %d is of topic %d, which does not exist there", pos, m.Topic)
 	}
 	v.index.add(pos, at, m)
 	if lite.Is(m.Queue) {
-		if err := v.lite.Sent(m.Topic, m.Queue, at); err != nil {
+		if v.hole != nil {
+			v.lite.Lost(m.Topic, m.Queue+1) // its number is not given again
+		}
+		if err := v.lite.Sent(m.Topic, m.Queue, at); err != nil && v.hole == nil {
 			return err
 		}
 	}
-	return v.queues.Append(queue.Key{Topic: m.Topic, Queue: m.Queue}, m.Offset,
+	return v.place(queue.Key{Topic: m.Topic, Queue: m.Queue}, m.Offset,
 		queue.Entry{Pos: pos, Size: size, Time: at, TagHash: m.TagHash, GroupHash: m.GroupHash})
 }
 

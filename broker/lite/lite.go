@@ -161,6 +161,16 @@ func (t *Table) Sent(p record.TopicID, q record.QueueID, ms int64) error {
 	return nil
 }
 
+// Lost says that queue ids below next may have been given by records that are lost: they are not given again.
+func (t *Table) Lost(p record.TopicID, next record.QueueID) {
+	f := t.parents[p]
+	if f == nil {
+		f = newParent()
+		t.parents[p] = f
+	}
+	f.next = max(f.next, next)
+}
+
 // Drop forgets a parent that was deleted.
 func (t *Table) Drop(p record.TopicID) {
 	t.topics -= t.Count(p)

@@ -4,6 +4,13 @@ import "github.com/perigee-mq/perigee/store/record"
 
 // ApplyAck takes a record of messages that are done. One that is done already stays so.
 func (t *Table) ApplyAck(a *record.PopAck) error {
+	if t.hole != nil {
+		return t.forceAck(a)
+	}
+	return t.applyAck(a)
+}
+
+func (t *Table) applyAck(a *record.PopAck) error {
 	for i := range a.Sections {
 		sec := &a.Sections[i]
 		k := Key{sec.Group, sec.Topic, sec.Queue}
@@ -32,6 +39,13 @@ func (t *Table) ApplyAck(a *record.PopAck) error {
 // ApplyChange takes a record that gives messages a new deadline, under the lease they have; a session
 // lease becomes a plain one. A deadline that has passed makes a message ready at the next Advance.
 func (t *Table) ApplyChange(c *record.PopChange) error {
+	if t.hole != nil {
+		return t.forceChange(c)
+	}
+	return t.applyChange(c)
+}
+
+func (t *Table) applyChange(c *record.PopChange) error {
 	if c.Until < 0 || c.Until > untilMax {
 		return corrupt("change of a deadline to %d ms", c.Until)
 	}
@@ -67,6 +81,13 @@ func (t *Table) ApplyChange(c *record.PopChange) error {
 // ApplySkip takes a record of offsets that were never handed out and are done: those of [From, To)
 // that are at or above next. An empty range only starts the queue, at From.
 func (t *Table) ApplySkip(s *record.Skip) error {
+	if t.hole != nil {
+		return t.forceSkip(s)
+	}
+	return t.applySkip(s)
+}
+
+func (t *Table) applySkip(s *record.Skip) error {
 	k := Key{s.Group, s.Topic, s.Queue}
 	q := t.recorded(k)
 	if s.From < 0 || s.To < s.From || q != nil && int64(s.From) > q.next {

@@ -90,6 +90,13 @@ func (c *clients) sorted() []*client {
 // at their cap if that is earlier; one that was seen to end before stays as it is. It costs the same for
 // any number of leases.
 func (t *Table) ApplySessionEnd(s *record.SessionEnd) error {
+	if t.hole != nil {
+		return t.forceSessionEnd(s)
+	}
+	return t.applySessionEnd(s)
+}
+
+func (t *Table) applySessionEnd(s *record.SessionEnd) error {
 	c := t.clients.byNum[s.Client]
 	if c == nil || c.name == "" {
 		return corrupt("end of the session of client %d, which is not known", s.Client)

@@ -7,6 +7,13 @@ const leaseMax = 1 << 16
 
 // ApplyLease takes a lease record, which is at pos in the log.
 func (t *Table) ApplyLease(pos record.Pos, ck *record.PopCk) error {
+	if t.hole != nil {
+		return t.forceLease(pos, ck)
+	}
+	return t.applyLease(pos, ck)
+}
+
+func (t *Table) applyLease(pos record.Pos, ck *record.PopCk) error {
 	if err := t.checkLease(pos, ck); err != nil {
 		return err
 	}

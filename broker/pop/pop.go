@@ -88,6 +88,7 @@ type Table struct {
 
 	wheel   wheel
 	clients clients
+	hole    *Hole // records stand behind one, else nil
 }
 
 // New returns an empty table.

@@ -32,6 +32,9 @@ func TestRandom(t *testing.T) {
 		for n := range *stepsFlag {
 			op := r.step()
 			count[op]++
+			for len(r.opOf) < len(r.log) {
+				r.opOf = append(r.opOf, op)
+			}
 			r.compare(n%4 == 0)
 			if t.Failed() {
 				t.Fatalf("seed %d, step %d (%s): run again with -seed %d", seed, n, op, seed)
@@ -39,6 +42,9 @@ func TestRandom(t *testing.T) {
 		}
 		r.flush()
 		r.replay("at the end")
+		if seed%4 == 0 {
+			r.holes()
+		}
 		if t.Failed() {
 			t.Fatalf("seed %d: run again with -seed %d", seed, seed)
 		}
@@ -77,6 +83,7 @@ type run struct {
 	next       record.ClientNum
 	dropped    int // topics
 	taken      []Dying
+	opOf       []string // of each record in the log, the step that put it there
 }
 
 func newRun(t *testing.T, seed uint64) *run {

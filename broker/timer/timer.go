@@ -174,6 +174,29 @@ func (t *Table) ApplyDeliver(d *record.Deliver, now int64) error {
 	return nil
 }
 
+// Remove takes messages out that a record of now delivers, whatever else waits: behind a hole of the log, those
+// before them may have been delivered in it, or not. What does not wait is nothing.
+func (t *Table) Remove(d *record.Deliver, now int64) {
+	p := t.topics[d.Topic]
+	if p == nil {
+		return
+	}
+	refs := make(map[record.Pos]bool, len(d.Items))
+	for i := range d.Items {
+		refs[d.Items[i].Ref] = true
+	}
+	for _, e := range t.Due(d.Topic, now, p.waiting.n, nil) {
+		if !refs[e.Pos] {
+			continue
+		}
+		if _, ok := p.waiting.remove(key{e.Due, e.Pos}); ok {
+			t.waiting--
+			p.count(&e, -1)
+		}
+	}
+	t.changed(p, now)
+}
+
 // ApplyRecall takes messages out that a record of now recalls.
 func (t *Table) ApplyRecall(r *record.Recall, now int64) error {
 	p := t.topics[r.Topic]

@@ -1,0 +1,232 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"github.com/perigee-mq/perigee/broker/lite"
+	"github.com/perigee-mq/perigee/broker/offset"
+	"github.com/perigee-mq/perigee/broker/pop"
+	"github.com/perigee-mq/perigee/broker/topic"
+	"github.com/perigee-mq/perigee/internal/mqerr"
+	"github.com/perigee-mq/perigee/store/commitlog"
+	"github.com/perigee-mq/perigee/store/queue"
+	"github.com/perigee-mq/perigee/store/record"
+)
+
+// A replay that passes over a hole of the log does not know what the records in it said. Behind the first
+// hole a record that does not fit the views is made to: each view takes what is certain and decides for
+// another delivery where it is not. ADR 11 says what each kind of record does then. Without a hole nothing
+// is forgiven.
+
+// behind is what the views know of the holes that the replay has passed over.
+type behind struct {
+	pop  pop.Hole
+	from record.Pos // of the newest hole
+	// room is how many queue entries the holes may have had, less those that were found to be missing.
+	room    int64
+	lost    int64 // queue entries that are missing
+	forced  int64 // records that did not fit
+	dropped int64 // of them, those of which nothing could be used
+}
+
+// entryBytesMin is the least that a queue entry takes in any record.
+const entryBytesMin = 4
+
+// pass takes a hole.
+func (v *views) pass(o Options, p commitlog.Past) error {
+	if v.hole == nil {
+		v.hole = &behind{}
+		v.hole.pop.Start = v.startLost
+	}
+	h := v.hole
+	h.from, h.room = p.From, h.room+p.Bytes()/entryBytesMin
+	h.pop.Lease, h.pop.Now = p.From, v.stamp
+	v.pop.Behind(&h.pop)
+	level := slog.LevelWarn
+	if p.Known {
+		level = slog.LevelInfo
+	}
+	o.Log.LogAttrs(context.Background(), level, "a part of the log is lost: recovery goes on behind it",
+		slog.String("file", p.File), slog.Int64("offset", p.Offset), slog.Int64("from", int64(p.From)), slog.Int64("to", int64(p.To)),
+		slog.Int64("bytes", p.Bytes()), slog.String("error", p.Why))
+	return nil
+}
+
+// applyBehind is apply for a record behind a hole.
+func (v *views) applyBehind(r record.Record) error {
+	v.hole.pop.Now = r.Time
+	err := v.applyRecord(r)
+	if mqerr.Is(err, mqerr.Corrupt) && !v.unread {
+		v.hole.dropped++
+		return nil
+	}
+	return err
+}
+
+// close makes the views whole at the end of a replay that passed over holes: what a group was handed or has
+// stored has an offset in its queue, so that the next message does not get it again.
+func (v *views) close(o Options) error {
+	h := v.hole
+	if h == nil {
+		return nil
+	}
+	ends := map[queue.Key]record.QueueOffset{}
+	note := func(k queue.Key, end record.QueueOffset) { ends[k] = max(ends[k], end) }
+	v.pop.Ends(func(k pop.Key, next record.QueueOffset) { note(queue.Key{Topic: k.Topic, Queue: k.Queue}, next) })
+	v.pulled.Each(func(k offset.Key, at record.QueueOffset) { note(queue.Key{Topic: k.Topic, Queue: k.Queue}, at) })
+	for k, end := range ends {
+		if v.topics.Get(k.Topic) == nil {
+			continue
+		}
+		if err := v.fill(k, end, v.stamp); err != nil && !mqerr.Is(err, mqerr.Corrupt) {
+			return err
+		}
+	}
+	o.Log.LogAttrs(context.Background(), slog.LevelWarn, "the views were rebuilt without lost parts of the log; what was not known to be done is delivered again",
+		slog.Int64("messages_without_entry", h.lost), slog.Int64("records_made_to_fit", h.forced), slog.Int64("records_left_out", h.dropped))
+	v.hole = nil
+	v.pop.Behind(nil)
+	return nil
+}
+
+// place appends a queue entry. Behind a hole, those before it that are missing are lost messages: each has an
+// entry without a size, at a position in the hole.
+func (v *views) place(k queue.Key, off record.QueueOffset, e queue.Entry) error {
+	if v.hole == nil {
+		return v.queues.Append(k, off, e)
+	}
+	if err := v.fill(k, off, e.Time); err != nil {
+		return err
+	}
+	if _, next := v.queues.Bounds(k); off < next {
+		v.hole.dropped++ // the place is taken
+		return nil
+	}
+	return v.queues.Append(k, off, e)
+}
+
+// fill gives a queue entries of lost messages up to an offset.
+func (v *views) fill(k queue.Key, to record.QueueOffset, at int64) error {
+	_, next := v.queues.Bounds(k)
+	n := int64(to - next)
+	switch {
+	case n <= 0:
+		return nil
+	case n > v.hole.room:
+		return mqerr.New(mqerr.Corrupt, "topic %d queue %d: %d messages are missing before offset %d, more than the holes of the log can explain", k.Topic, k.Queue, n, to)
+	}
+	v.hole.room -= n
+	v.hole.lost += n
+	for ; next < to; next++ {
+		if err := v.queues.Append(k, next, queue.Entry{Pos: v.hole.from, Time: at}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// exists tells whether there is a topic. Behind a hole there is: its definition was lost and comes again from
+// the controller, or its deletion does. Until then it has a name that no client can use.
+func (v *views) exists(id record.TopicID) bool {
+	if v.topics.Get(id) != nil {
+		return true
+	}
+	if v.hole == nil {
+		return false
+	}
+	v.hole.forced++
+	d := topic.Definition{ID: id, Name: fmt.Sprintf("%%LOST%%%d", id), Queues: 1}
+	m, err := d.Meta()
+	return err == nil && v.topics.Apply(&m) == nil
+}
+
+// startLost is where a group begins in a queue if the record that said so is lost: at the first message.
+func (v *views) startLost(k pop.Key) record.QueueOffset {
+	lo, _ := v.queues.Bounds(queue.Key{Topic: k.Topic, Queue: k.Queue})
+	return lo
+}
+
+// applyEndsBehind takes verdicts behind a hole: those of half messages that are lost place a message that is
+// gone, or nothing.
+func (v *views) applyEndsBehind(at int64, e *record.TxnEnd) error {
+	if len(e.Committed) > 0 && !v.exists(e.Topic) {
+		return nil
+	}
+	known := record.TxnEnd{Topic: e.Topic, Source: e.Source}
+	for _, p := range e.Committed {
+		entry := queue.Entry{Pos: p.Half, Time: at}
+		if h, ok := v.txns.Get(p.Half); ok {
+			entry.Size, entry.TagHash, entry.GroupHash = h.Size, h.TagHash, h.GroupHash
+			known.Committed = append(known.Committed, p)
+		} else {
+			v.hole.forced++
+		}
+		if err := v.place(queue.Key{Topic: e.Topic, Queue: p.Queue}, p.Offset, entry); err != nil {
+			return err
+		}
+	}
+	for _, half := range e.RolledBack {
+		if _, ok := v.txns.Get(half); ok {
+			known.RolledBack = append(known.RolledBack, half)
+		}
+	}
+	return v.txns.End(&known, at)
+}
+
+// applyChecksBehind leaves out checks of half messages that are lost.
+func (v *views) applyChecksBehind(c *record.TxnCheck) error {
+	known := *c
+	known.Items = nil
+	for _, it := range c.Items {
+		if _, ok := v.txns.Get(it.Half); ok {
+			known.Items = append(known.Items, it)
+		}
+	}
+	return v.txns.Check(&known)
+}
+
+// applyLiteBehind makes or deletes a lite topic whatever became of those before it.
+func (v *views) applyLiteBehind(at int64, m *record.Meta) error {
+	id, q := record.TopicID(m.ID), record.QueueID(m.Version)
+	if !v.exists(id) || !lite.Is(q) {
+		return mqerr.New(mqerr.Corrupt, "lite topic %q in queue %d of topic %d", m.Name, q, id)
+	}
+	if m.Deleted {
+		if v.lite.At(id, q) == nil {
+			return nil
+		}
+		return v.applyLiteRecord(at, m)
+	}
+	if old := v.lite.Named(id, string(m.Name)); old != nil && old.Queue != q { // its deletion is lost
+		gone := lite.Meta(id, old.Queue, old.Name, true)
+		if err := v.applyLiteRecord(at, &gone); err != nil {
+			return err
+		}
+	}
+	v.lite.Lost(id, q)
+	return v.applyLiteRecord(at, m)
+}
+
+// applyChecks takes checks that were sent, or put off.
+func (v *views) applyChecks(c *record.TxnCheck) error {
+	if v.hole != nil {
+		return v.applyChecksBehind(c)
+	}
+	return v.txns.Check(c)
+}
+
+// applyRecall takes recalls. Those of messages that are lost are nothing.
+func (v *views) applyRecall(at int64, c *record.Recall) error {
+	if v.hole == nil {
+		return v.timers.ApplyRecall(c, at)
+	}
+	for i := range c.Items {
+		one := record.Recall{Topic: c.Topic, Items: c.Items[i : i+1]}
+		if err := v.timers.ApplyRecall(&one, at); err != nil && !mqerr.Is(err, mqerr.Corrupt) {
+			return err
+		}
+	}
+	return nil
+}

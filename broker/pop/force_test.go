@@ -1,0 +1,60 @@
+package pop
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/perigee-mq/perigee/store/record"
+)
+
+// holes replays the log without a part of it, a few times. Every record behind it is taken, the table is
+// built as it should be, and nothing that is left to do is taken for done.
+func (r *run) holes() {
+	for range 2 {
+		from := r.rng.IntN(len(r.log) + 1)
+		to := min(len(r.log), from+1+r.rng.IntN(40))
+		lost := r.opOf[min(from, len(r.opOf)):min(to, len(r.opOf))]
+		if slices.Contains(r.opOf[min(from, len(r.opOf)):], "trim") {
+			continue // its record counts what is lost, which is another number behind a hole
+		}
+		t := r.empty(map[record.GroupID]bool{})
+		for i, rec := range r.log {
+			if i == from {
+				t.Behind(&Hole{Lease: 8, Now: r.model.now, Start: func(Key) record.QueueOffset { return 0 }})
+			}
+			if i >= from && i < to {
+				continue
+			}
+			if err := rec(t); err != nil {
+				r.t.Errorf("record %d behind a hole from %d to %d: %v", i, from, to, err)
+				return
+			}
+			if i == to || i == to+8 || i == len(r.log)-1 {
+				if fault := t.check(); fault != "" {
+					r.t.Errorf("invariant after record %d, behind a hole from %d to %d: %s", i, from, to, fault)
+					return
+				}
+			}
+		}
+		if again := r.empty(maps.Clone(r.groups[t])); again.Decode(t.Encode(nil)) != nil {
+			r.t.Errorf("the state behind a hole from %d to %d cannot be decoded", from, to)
+		}
+		moved := func(op string) bool { return op == "reset" || op == "drop" || op == "order" }
+		if slices.ContainsFunc(lost, moved) || to > len(r.opOf) {
+			continue // what was moved in the hole is where it was
+		}
+		for k, q := range r.model.queues {
+			if got := t.recorded(k); got == nil {
+				continue // it is read from its start
+			} else if got.next > q.next {
+				r.t.Errorf("%v: %d is next behind a hole from %d to %d, %d was", k, got.next, from, to, q.next)
+			}
+			for off := range q.undone {
+				if s := t.Check(k, record.QueueOffset(off), 1<<40); s == Done {
+					r.t.Errorf("%v: offset %d is done behind a hole from %d to %d, and was not", k, off, from, to)
+					return
+				}
+			}
+		}
+	}
+}

@@ -95,13 +95,6 @@ func (t *Table) Apply(it *record.OffsetItem) error {
 	return nil
 }
 
-// Each calls fn for each position, in no order. fn must not change the table.
-func (t *Table) Each(fn func(k Key, at record.QueueOffset)) {
-	for k, at := range t.at {
-		fn(k, at)
-	}
-}
-
 // DropTopic forgets the positions in a deleted topic.
 func (t *Table) DropTopic(id record.TopicID) {
 	t.drop(func(k Key) bool { return k.Topic == id })

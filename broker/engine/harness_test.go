@@ -42,6 +42,7 @@ type bench struct {
 	clock *fakeClock
 	opt   Options // a Clock there goes before clock
 	epoch record.Epoch
+	skip  bool // starts go on behind damage
 
 	store  *store.Store
 	engine *Engine
@@ -69,7 +70,9 @@ func newBench(t *testing.T, o Options) *bench {
 
 // open recovers the engine and begins its next epoch.
 func (b *bench) open() error {
-	st, err := store.Open(storeOptions(b.fs))
+	so := storeOptions(b.fs)
+	so.SkipDamage = b.skip
+	st, err := store.Open(so)
 	if err != nil {
 		return err
 	}

@@ -68,7 +68,7 @@ func (l *Log) RecoverOver(from record.Pos, apply func(record.Record) error, lost
 		return r, err
 	}
 	if r.End < promised {
-		return r, l.damage(r, promised)
+		return r, l.damage(r, read, promised)
 	}
 	if err := l.checkUnpromised(r, read); err != nil {
 		return r, err
@@ -135,17 +135,17 @@ func (l *Log) inHole(from, to record.Pos) bool {
 	return ok && h.To >= to
 }
 
-// damage is the refusal to cut away what was promised.
-func (l *Log) damage(r Recovered, promised record.Pos) error {
-	why := r.Torn
+// damage is the refusal to cut away what was promised. read is where the reading ended.
+func (l *Log) damage(r Recovered, read, promised record.Pos) error {
+	at, why := read, r.Torn
 	switch {
-	case r.Incomplete > 0:
-		why = mqerr.New(mqerr.Corrupt, "the batch of %d records that begins here is not complete", r.Incomplete)
+	case read >= promised:
+		at, why = r.End, mqerr.New(mqerr.Corrupt, "the batch of %d records that begins here is not complete", r.Incomplete)
 	case why == nil:
 		why = mqerr.New(mqerr.Corrupt, "nothing was written here")
 	}
 	return mqerr.New(mqerr.Corrupt, "%s: no whole record, but the log was durable up to position %d: bring the file back from a copy or a replica, or %s: %w",
-		l.where(r.End), promised, repairAdvice, why)
+		l.where(at), promised, repairAdvice, why)
 }
 
 // replay gives whole batches to apply. End of Recovered is where the log is to be cut; the position is

@@ -205,6 +205,10 @@ func (s *Store) Forget() error {
 	if err := s.forgetLocked(); err != nil {
 		return err
 	}
+	// A checkpoint that somebody removed by hand must not come back when its extents have been used again.
+	if err := s.o.FS.SyncDir(s.path(CheckpointDir)); err != nil {
+		return err
+	}
 	s.checkpoint = nil
 	s.queues.Reset()
 	s.dups.Reset()
@@ -226,7 +230,7 @@ func (s *Store) forgetLocked() error {
 	if err := checkpoint.Forget(s.o.FS, s.path(CheckpointDir)); err != nil {
 		return fmt.Errorf("give up the checkpoints in %s: %w", s.path(CheckpointDir), err)
 	}
-	s.saved = -1
+	s.saved, s.aside = -1, nil
 	return nil
 }
 

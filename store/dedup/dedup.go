@@ -63,6 +63,10 @@ type Window struct {
 	gens      []*generation // the newest last
 	lostUntil int64         // what was stored before may be missing, ms; 0: nothing is
 
+	// unnamed: the directory may have names that are not durable, also those of a process that was killed. Sync
+	// has it.
+	unnamed bool
+
 	mu      sync.Mutex              // guards what Sync takes over
 	pending []write                 // entries that no file has
 	named   [keptNames][]record.Pos // generations of the last calls of Encode, the last one first
@@ -101,7 +105,7 @@ func New(o Options) *Window {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	most := max(partMin, o.Bytes/generations/parts/slotBytes)
-	return &Window{o: o, windowMS: o.Window.Milliseconds(), partMax: 1 << (bits.Len64(uint64(most)) - 1)}
+	return &Window{o: o, unnamed: true, windowMS: o.Window.Milliseconds(), partMax: 1 << (bits.Len64(uint64(most)) - 1)}
 }
 
 // Own is the window of Options, 0 if duplicates are not looked for.

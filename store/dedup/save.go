@@ -167,20 +167,23 @@ func (w *Window) Sync() error {
 	pending := w.pending
 	w.pending = nil
 	w.mu.Unlock()
-	named := false
 	for i, p := range pending {
 		isNew, err := w.append(p)
+		w.unnamed = w.unnamed || isNew
 		if err != nil {
 			w.mu.Lock()
 			w.pending = append(pending[i:], w.pending...) // for the next time
 			w.mu.Unlock()
 			return fmt.Errorf("duplicate window %s: %w", w.path(p.begin), err)
 		}
-		named = named || isNew
 	}
-	if named {
-		return w.o.FS.SyncDir(w.o.Dir)
+	if !w.unnamed || len(pending) == 0 {
+		return nil
 	}
+	if err := w.o.FS.SyncDir(w.o.Dir); err != nil {
+		return err
+	}
+	w.unnamed = false
 	return nil
 }
 

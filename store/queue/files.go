@@ -22,7 +22,7 @@ type files struct {
 	perFile  uint32
 	list     []*file // by number, nil where there is none
 	hint     int     // every file before it is full
-	named    bool    // the directory changed since the last sync
+	named    bool    // the directory changed since the last sync, or may have: a killed process syncs nothing
 	retired  []run   // given up, oldest first
 	durable  [2]uint64
 }
@@ -74,6 +74,7 @@ func openFiles(o Options) (*files, error) {
 		if err := f.open(n); err != nil {
 			return nil, errors.Join(err, f.close())
 		}
+		f.named = true
 	}
 	if f.perFile == 0 {
 		f.perFile = uint32(o.FileBytes/ExtentBytes) - 1

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"encoding/binary"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -27,6 +28,8 @@ type Bench struct {
 	Store *store.Store
 	// Replayed is how many records the start read from the log.
 	Replayed int64
+	// Given is, of each queue, below which offset Retain gave it up, or tried to.
+	Given map[queue.Key]record.QueueOffset
 
 	t     testing.TB
 	batch *commitlog.Batch
@@ -41,7 +44,7 @@ func Open(t testing.TB, fs vfs.FS, dir string) (*Bench, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Bench{Store: s, t: t, now: 1_700_000_000_000}
+	b := &Bench{Store: s, t: t, now: 1_700_000_000_000, Given: map[queue.Key]record.QueueOffset{}}
 	if err := b.recover(); err != nil {
 		_ = s.Close()
 		return nil, err
@@ -72,8 +75,16 @@ func (b *Bench) recover() error {
 	from := b.Store.Log().First()
 	if c := b.Store.Checkpoint(); c != nil && b.decode(c) == nil {
 		from = c.Pos
-	} else if err := b.Store.Forget(); err != nil {
-		return err
+	} else {
+		if err := b.Store.Forget(); err != nil {
+			return err
+		}
+		if from > 0 {
+			var err error
+			if from, err = b.rebuild(); err != nil {
+				return err
+			}
+		}
 	}
 	r, err := b.Store.Log().Recover(from, b.apply)
 	b.Replayed, b.epoch, b.now = r.Records, max(b.epoch, r.Epoch), max(b.now, r.Time)
@@ -81,16 +92,28 @@ func (b *Bench) recover() error {
 }
 
 func (b *Bench) decode(c *checkpoint.Checkpoint) error {
-	base, err := c.Section("base")
-	if err != nil {
+	if err := b.decodeBase(c); err != nil {
 		return err
 	}
-	b.epoch = record.Epoch(base[0])
 	dir, err := c.Section(queue.Section)
 	if err != nil {
 		return err
 	}
 	return b.Store.Queues().Decode(dir)
+}
+
+// base is the section with epoch and time, neither of which goes back.
+func (b *Bench) base() checkpoint.Section {
+	return checkpoint.Section{Name: "base", Data: binary.LittleEndian.AppendUint64([]byte{byte(b.epoch)}, uint64(b.now))}
+}
+
+func (b *Bench) decodeBase(c *checkpoint.Checkpoint) error {
+	base, err := c.Section("base")
+	if err != nil {
+		return err
+	}
+	b.epoch, b.now = record.Epoch(base[0]), int64(binary.LittleEndian.Uint64(base[1:]))
+	return nil
 }
 
 func (b *Bench) apply(r record.Record) error {
@@ -105,6 +128,12 @@ func (b *Bench) apply(r record.Record) error {
 		m, err := record.DecodeMeta(r.Body)
 		if err == nil && m.Kind == record.MetaTopic && m.Deleted {
 			b.Store.Queues().Drop(record.TopicID(m.ID))
+		}
+		return err
+	case record.TypeTrim:
+		t, err := record.DecodeTrim(r.Body)
+		for _, q := range t.Queues {
+			b.Store.Queues().DropBefore(queue.Key{Topic: q.Topic, Queue: q.Queue}, q.First)
 		}
 		return err
 	}
@@ -174,21 +203,14 @@ func (b *Bench) Checkpoint() error {
 	if err != nil {
 		return err
 	}
-	return b.Store.SaveCheckpoint(pos, []checkpoint.Section{{Name: "base", Data: []byte{byte(b.epoch)}}, {Name: queue.Section, Data: dir}})
+	return b.Store.SaveCheckpoint(pos, []checkpoint.Section{b.base(), {Name: queue.Section, Data: dir}})
 }
 
 // Require reads all messages of a queue through its entries and compares them with the samples.
 func (b *Bench) Require(k queue.Key, n int) {
 	b.t.Helper()
-	lo, hi := b.Store.Queues().Bounds(k)
+	lo, hi := b.RequireKept(k)
 	require.Equal(b.t, [2]int{0, n}, [2]int{int(lo), int(hi)}, "bounds of %v", k)
-	entries := make([]queue.Entry, n)
-	got, err := b.Store.Queues().Read(k, 0, entries)
-	require.NoError(b.t, err)
-	require.Equal(b.t, n, got)
-	for i, e := range entries {
-		b.requireMessage(e, Message(k, record.QueueOffset(i)))
-	}
 }
 
 func (b *Bench) requireMessage(e queue.Entry, want record.Msg) {

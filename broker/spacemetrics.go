@@ -34,7 +34,7 @@ func (g *spaceGauges) observe(o metric.Observer, e *engine.Engine) {
 	}
 	o.ObserveInt64(g.room, s.Seen.Room)
 	stuck := int64(0)
-	if s.Seen.Stuck != nil {
+	if s.Seen.Stuck != nil || s.Seen.Queues != nil {
 		stuck = 1
 	}
 	o.ObserveInt64(g.stuck, stuck)

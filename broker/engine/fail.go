@@ -8,9 +8,9 @@ import (
 	"github.com/perigee-mq/perigee/internal/mqerr"
 )
 
-// broken notes that the views cannot take a record that was just made for them: our bug, or a consume
-// queue that cannot be written. Memory and log would part, so this turn writes nothing and the engine
-// stops; a restart recovers from the log.
+// broken notes that the views cannot take a record that was just made for them: our bug. Memory and log
+// would part, so this turn writes nothing and the engine stops; a restart recovers from the log. A disk
+// cannot cause it: what a consume queue cannot write stays in memory.
 func (w *writer) broken(err error) {
 	if w.bug == nil {
 		w.bug = mqerr.New(mqerr.KindOf(err), "the views do not take a record that was made for them: %w", err)
@@ -49,15 +49,11 @@ func (w *writer) fail(cause error, ran []op) {
 // report is the one log line about the end of the engine.
 func (w *writer) report(cause error) {
 	ctx, why := context.Background(), slog.String("error", cause.Error())
-	switch {
-	case w.bug == nil:
+	if w.bug == nil {
 		w.e.o.Log.LogAttrs(ctx, slog.LevelError,
 			"commit log failed: the broker stops; check the disk, then start it again, which recovers all acknowledged data", why)
-	case mqerr.Is(w.bug, mqerr.Corrupt):
-		w.e.o.Log.LogAttrs(ctx, slog.LevelError,
-			"the broker stops before it writes what it would not understand; start it again, which recovers all acknowledged data, and report this", why)
-	default:
-		w.e.o.Log.LogAttrs(ctx, slog.LevelError,
-			"a consume queue cannot be written: the broker stops; check the disk and its free space, then start it again, which recovers all acknowledged data", why)
+		return
 	}
+	w.e.o.Log.LogAttrs(ctx, slog.LevelError,
+		"the broker stops before it writes what it would not understand; start it again, which recovers all acknowledged data, and report this", why)
 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync/atomic"
 
@@ -31,7 +32,7 @@ func (e *Engine) SpaceRefused(who space.Writer) int64 { return e.spaces.refused[
 // LookAtSpace looks at the disk and the log and moves the level. Somebody at the edge calls it each second,
 // and when a file could not be made; calls must not overlap.
 func (e *Engine) LookAtSpace() space.State {
-	r := space.Reading{Room: e.log.Room(), Stuck: e.log.Stuck()}
+	r := space.Reading{Room: e.log.Room(), Stuck: e.log.Stuck(), Queues: e.o.Store.Queues().Prepare()}
 	if u, err := e.o.Store.Usage(); err == nil {
 		r.Disk = u
 		e.spaces.unknown.Store(false)
@@ -54,7 +55,7 @@ func (e *Engine) reportSpace(was, now *space.State) {
 	if u := now.Seen.Disk; u.Total > 0 {
 		attrs = append(attrs, slog.Float64("used_percent", percent(u)), slog.Uint64("free", u.Free))
 	}
-	if err := now.Seen.Stuck; err != nil {
+	if err := errors.Join(now.Seen.Stuck, now.Seen.Queues); err != nil {
 		attrs = append(attrs, slog.String("error", err.Error()))
 	}
 	ctx, log := context.Background(), e.o.Log
@@ -115,6 +116,9 @@ func (w *writer) noSpace(who space.Writer) error {
 	if mark := w.e.o.Space.Producers; who == space.Producer && s.Cause == space.DiskMark && s.Level.Refuses(who) {
 		return mqerr.New(mqerr.DiskFull, "%s: the broker's disk is %v %% used and has %d MiB free, producers are refused from %v %% and below %d MiB on (--space-producers-used, --space-producers-free): make room on it or keep messages for a shorter time, %s",
 			what, percent(s.Seen.Disk), s.Seen.Disk.Free>>20, mark.Used, mark.Free>>20, again)
+	}
+	if s.Cause == space.QueueFiles && s.Level.Refuses(who) {
+		return mqerr.New(mqerr.DiskFull, "%s: the broker's disk does not take the files of its consume queues (%v): make room on it, or look after it, %s", what, s.Seen.Queues, again)
 	}
 	return mqerr.New(mqerr.DiskFull, "%s: the broker's disk is full, and what is left in its log is reserved (--space-consumers-room, --space-retention-room): make room on it, %s", what, again)
 }

@@ -6,10 +6,12 @@ import (
 
 // Reading is what was seen at one moment.
 type Reading struct {
-	Disk vfs.Usage // the file system; Total 0: not known
-	Room int64     // bytes that can be appended to the log into files that are there
-	// Stuck is why the next file of the log, or one of the consume queues, cannot be made now; nil if it can.
-	Stuck error
+	Disk  vfs.Usage // the file system; Total 0: not known
+	Room  int64     // bytes that can be appended to the log into files that are there
+	Stuck error     // why the next file of the log cannot be made now, nil if it can
+	// Queues is why the consume queues cannot be written, nil if they can: what they cannot write stays in
+	// memory, which should not become much.
+	Queues error
 }
 
 // Cause is what brought a level about.
@@ -17,9 +19,10 @@ type Cause uint8
 
 // Causes.
 const (
-	None     Cause = iota
-	DiskMark       // a watermark of the disk
-	LogRoom        // the next file cannot be made, and the room that is left is for others
+	None       Cause = iota
+	DiskMark         // a watermark of the disk
+	LogRoom          // the next file cannot be made, and the room that is left is for others
+	QueueFiles       // the consume queues cannot be written
 )
 
 // State is a level and why it is so. The zero State is Plenty.
@@ -44,6 +47,9 @@ func (s State) Next(l Limits, r Reading) State {
 	}
 	if l.Producers.reached(r.Disk, s.Level >= NoProducers) {
 		raise(NoProducers, DiskMark)
+	}
+	if r.Queues != nil {
+		raise(NoProducers, QueueFiles)
 	}
 	if r.Stuck == nil {
 		return next // room grows by itself

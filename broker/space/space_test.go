@@ -51,6 +51,8 @@ func TestLevels(t *testing.T) {
 		{"stuck, room for consumers", Plenty, false, Reading{Disk: disk(50), Room: 20 << 20, Stuck: errFull}, NoProducers, LogRoom, false},
 		{"stuck, producers stay out", NoProducers, false, Reading{Disk: disk(50), Room: 28 << 20, Stuck: errFull}, NoProducers, LogRoom, false},
 		{"stuck, room for retention", Plenty, false, Reading{Disk: disk(50), Room: 9 << 20, Stuck: errFull}, NoConsumers, LogRoom, false},
+		{"queues", Low, false, Reading{Disk: disk(50), Room: 64 << 20, Queues: errFull}, NoProducers, QueueFiles, false},
+		{"queues, and no room", Low, false, Reading{Disk: disk(50), Room: 9 << 20, Queues: errFull, Stuck: errFull}, NoConsumers, LogRoom, false},
 		{"stuck below a mark", Plenty, false, Reading{Disk: disk(1), Room: 9 << 20, Stuck: errFull}, NoConsumers, LogRoom, true},
 	} {
 		got := State{Level: c.was, Holds: c.held}.Next(l, c.seen)

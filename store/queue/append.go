@@ -185,15 +185,11 @@ func (s *Store) writeLocked(q *queue, fresh bool, data []byte) (uint32, error) {
 			return 0, err
 		}
 		size := copy(s.scratch[extentHeader:], data) + extentHeader
-		if err := s.files.write(x, 0, s.scratch[:size]); err != nil {
-			s.files.giveBack(x)
-			return 0, err
-		}
+		s.files.write(x, 0, s.scratch[:size])
 		return x, nil
 	}
 	x := q.extents[len(q.extents)-1] // may be cached: what was read of it stays right
-	if err := s.files.write(x, extentHeader+int(q.disk)*EntryBytes, data); err != nil {
-		return 0, err
-	}
-	return x, s.files.write(x, 0, s.scratch[:extentHeader])
+	s.files.write(x, extentHeader+int(q.disk)*EntryBytes, data)
+	s.files.write(x, 0, s.scratch[:extentHeader])
+	return x, nil
 }

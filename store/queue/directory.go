@@ -90,7 +90,7 @@ func (s *Store) Decode(b []byte) error {
 	}
 	s.clearLocked()
 	s.queues, s.order = queues, order
-	s.files.list, s.files.hint, s.files.retired = r.list, 0, retired
+	s.files.list, s.files.hint, s.files.retired, s.files.unwritten = r.list, 0, retired, nil
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/bits"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -16,18 +17,23 @@ import (
 // files are the extent files of a directory and say which extents are in use. Extents are numbered
 // through: file n holds perFile of them from n*perFile on, behind its head. Store.mu guards it.
 type files struct {
-	fs       vfs.FS
-	dir      string
-	readOnly bool
-	perFile  uint32
-	list     []*file // by number, nil where there is none
-	hint     int     // every file before it is full
-	named    bool    // the directory changed since the last sync, or may have: a killed process syncs nothing
-	retired  []run   // given up, oldest first
-	durable  [2]uint64
+	fs        vfs.FS
+	dir       string
+	readOnly  bool
+	perFile   uint32
+	list      []*file // by number, nil where there is none
+	hint      int     // every file before it is there and full
+	named     bool    // the directory changed since the last sync, or may have: a killed process syncs nothing
+	retired   []run   // given up, oldest first
+	durable   [2]uint64
+	unwritten map[uint32][]patch // what extents hold and their files could not take, oldest first
+	stuck     error              // why, of the newest failure; nil if the files have everything
+	ahead     bool               // a file is kept ahead of the need
+	closed    bool
 }
 
-// file is one extent file. A set bit of used is an extent that a queue has or that is retired.
+// file is one extent file. A set bit of used is an extent that a queue has or that is retired. Without File
+// it could not be made yet: what its extents hold is unwritten.
 type file struct {
 	vfs.File
 	used  []uint64
@@ -120,11 +126,11 @@ func newFile(v vfs.File, perFile uint32) *file {
 func (f *files) close() error {
 	var errs []error
 	for _, v := range f.list {
-		if v != nil {
+		if v != nil && v.File != nil {
 			errs = append(errs, v.Close())
 		}
 	}
-	f.list = nil
+	f.list, f.unwritten, f.closed = nil, nil, true
 	return errors.Join(errs...)
 }
 
@@ -138,40 +144,61 @@ func (f *files) take() (uint32, error) {
 	if f.readOnly {
 		return 0, mqerr.New(mqerr.Unsupported, "the queues are open for reading only")
 	}
-	for ; f.hint < len(f.list); f.hint++ {
-		v := f.list[f.hint]
-		if v == nil {
-			break
-		}
-		if v.free == 0 {
-			continue
-		}
-		for w, word := range v.used {
-			i := uint32(w*64 + bits.TrailingZeros64(^word))
-			if word != math.MaxUint64 && i < f.perFile {
-				v.mark(i)
-				return uint32(f.hint)*f.perFile + i, nil
-			}
+	for f.hint < len(f.list) && f.list[f.hint] != nil && f.list[f.hint].free == 0 {
+		f.hint++
+	}
+	for n := f.hint; n < len(f.list); n++ {
+		if v := f.list[n]; v != nil && v.free > 0 {
+			return uint32(n)*f.perFile + v.first(f.perFile), nil
 		}
 	}
-	if uint64(f.hint+1)*uint64(f.perFile) > math.MaxUint32 {
-		return 0, mqerr.New(mqerr.DiskFull, "all %d queue files are in use", f.hint)
+	n := f.hole()
+	if uint64(n+1)*uint64(f.perFile) > math.MaxUint32 {
+		return 0, mqerr.New(mqerr.DiskFull, "all %d queue files are in use", n)
 	}
-	if err := f.create(f.hint); err != nil {
-		return 0, fmt.Errorf("new queue file: %w", err)
+	f.add(n)
+	return uint32(n)*f.perFile + f.list[n].first(f.perFile), nil
+}
+
+// hole is the number of the next file to be made.
+func (f *files) hole() int {
+	if n := slices.Index(f.list, nil); n >= 0 {
+		return n
 	}
-	f.list[f.hint].mark(0)
-	return uint32(f.hint) * f.perFile, nil
+	return len(f.list)
+}
+
+// first marks the first free extent of a file that has one and returns its place there.
+func (v *file) first(perFile uint32) uint32 {
+	for w, word := range v.used {
+		if i := uint32(w*64 + bits.TrailingZeros64(^word)); word != math.MaxUint64 && i < perFile {
+			v.mark(i)
+			return i
+		}
+	}
+	panic("queue: no free extent in a file that has one")
 }
 
 func (v *file) mark(i uint32)     { v.used[i/64] |= 1 << (i % 64); v.free-- }
 func (v *file) unmark(i uint32)   { v.used[i/64] &^= 1 << (i % 64); v.free++ }
 func (v *file) has(i uint32) bool { return v.used[i/64]&(1<<(i%64)) != 0 }
 
-func (f *files) create(n int) error {
+// add makes file n, or notes that it is to be made.
+func (f *files) add(n int) {
+	v, err := f.create(n)
+	if err != nil {
+		f.stuck = err
+	}
+	f.put(n, v)
+	f.list[n].dirty = true
+}
+
+// create makes file n at its full length: later writes need no further space. Nothing is left of one that
+// cannot be made.
+func (f *files) create(n int) (vfs.File, error) {
 	v, err := f.fs.Create(f.path(n))
 	if err != nil {
-		return err
+		return nil, fmt.Errorf("new queue file: %w", err)
 	}
 	f.named = true
 	err = v.Allocate(int64(f.perFile+1) * ExtentBytes)
@@ -180,28 +207,16 @@ func (f *files) create(n int) error {
 		_, err = v.WriteAt(h.encode(), 0)
 	}
 	if err != nil {
-		return errors.Join(err, v.Close(), f.fs.Remove(f.path(n)))
+		return nil, fmt.Errorf("new queue file: %w", errors.Join(err, v.Close(), f.fs.Remove(f.path(n))))
 	}
-	f.put(n, v)
-	f.list[n].dirty = true
-	return nil
-}
-
-// write writes into an extent, off bytes behind its start.
-func (f *files) write(x uint32, off int, b []byte) error {
-	n, at := f.where(x)
-	f.list[n].dirty = true
-	if _, err := f.list[n].WriteAt(b, at+int64(off)); err != nil {
-		return fmt.Errorf("queue file: %w", err)
-	}
-	return nil
+	return v, nil
 }
 
 // read fills data with the part of an extent that want covers, and checks it.
 func (f *files) read(x uint32, data []byte, want *extentHead) error {
 	n, at := f.where(x)
 	size := extentHeader + want.count*EntryBytes
-	if _, err := f.list[n].ReadAt(data[:size], at); err != nil {
+	if err := f.readAll(x, data[:size]); err != nil {
 		return fmt.Errorf("%s: read extent at %d: %w", f.path(n), at, err)
 	}
 	if err := want.check(data[:size]); err != nil {
@@ -214,6 +229,7 @@ func (f *files) read(x uint32, data []byte, want *extentHead) error {
 func (f *files) giveBack(x uint32) {
 	n := int(x / f.perFile)
 	f.list[n].unmark(x % f.perFile)
+	delete(f.unwritten, x)
 	f.hint = min(f.hint, n)
 }
 
@@ -250,13 +266,18 @@ func (f *files) saved(encode uint64) error {
 	return f.removeEmpty()
 }
 
-// removeEmpty removes the files without a used extent, except the first of all.
+// removeEmpty removes the files without a used extent, except the first of all, and one that is ahead.
 func (f *files) removeEmpty() error {
+	free := f.free()
 	for n, v := range f.list {
-		if v == nil || n == 0 || v.free < f.perFile {
+		if v == nil || n == 0 || v.free < f.perFile || (f.ahead && free-int(v.free) < f.reserve()) {
 			continue
 		}
+		free -= int(v.free)
 		f.list[n] = nil
+		if v.File == nil {
+			continue
+		}
 		f.named = true
 		if err := errors.Join(v.Close(), f.fs.Remove(f.path(n))); err != nil {
 			return fmt.Errorf("remove queue file: %w", err)

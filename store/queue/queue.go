@@ -14,7 +14,7 @@
 // finds what its checkpoint needs (docs/format/queue.md has the crash states).
 //
 // A Store has no goroutines. Append, Drop, DropQueue, DropBefore, Start, Encode, EncodeBounds, Decode and Reset are
-// calls of the view's one owner; Read, At, Bounds, Seek, Late and Stats may come from anywhere. A read of entries that are
+// calls of the view's one owner; Read, At, Bounds, Seek, Late, Stats and Prepare may come from anywhere. A read of entries that are
 // neither buffered nor cached does one small pread while it holds the lock that Append needs.
 package queue
 
@@ -133,7 +133,7 @@ func (s *Store) Reset() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.clearLocked()
-	s.files.list, s.files.hint, s.files.retired = s.files.blank(), 0, nil
+	s.files.list, s.files.hint, s.files.retired, s.files.unwritten = s.files.blank(), 0, nil, nil
 }
 
 func (s *Store) clearLocked() {
@@ -171,6 +171,7 @@ type Stats struct {
 	Extents     int   // in use by a queue
 	Retired     int   // given up, not reusable yet
 	Files       int   // extent files
+	Unwritten   int   // extents of which something is in memory only, since their file could not take it
 	TailBytes   int   // of memory, buffered entries
 	CacheHits   int64 // extent look-ups that needed no read
 	CacheMisses int64
@@ -182,6 +183,7 @@ func (s *Store) Stats() Stats {
 	defer s.mu.RUnlock()
 	t := Stats{Queues: len(s.queues), TailBytes: s.tailBytes}
 	t.Extents, t.Retired, t.Files = s.files.count()
+	t.Unwritten = len(s.files.unwritten)
 	t.CacheHits, t.CacheMisses = s.cache.counts()
 	return t
 }

@@ -9,7 +9,8 @@ import (
 // writes the buffered entries into their extents first, and drops the buffers of queues that nothing was
 // appended to since the last Encode.
 //
-// It syncs nothing, so that the owner of the view need not wait for the disk: Sync, which may run beside
+// An error says that the files cannot take what they must: no checkpoint may be saved now, and nothing else
+// has changed. It syncs nothing, so that the owner of the view need not wait for the disk: Sync, which may run beside
 // further appends, must have returned before the checkpoint is durable, and Saved is to be called after.
 // store.Store.SaveCheckpoint does both. Of two checkpoints the first is to be saved or given up before
 // the second is encoded.
@@ -19,11 +20,17 @@ func (s *Store) Encode(dst []byte) ([]byte, error) {
 	if s.failed != nil {
 		return nil, s.failed
 	}
+	if err := s.files.settle(); err != nil {
+		return nil, err
+	}
 	s.sortLocked()
 	for _, q := range s.warm {
 		if err := s.flushLocked(q, q.tail()); err != nil {
 			return nil, err
 		}
+	}
+	if err := s.files.settle(); err != nil {
+		return nil, err
 	}
 	kept := s.warm[:0]
 	for _, q := range s.warm {
@@ -82,7 +89,7 @@ func (s *Store) Saved() error {
 // takeDirty returns the files that need a sync and whether the directory does.
 func (f *files) takeDirty() (dirty []*file, named bool) {
 	for _, v := range f.list {
-		if v != nil && v.dirty {
+		if v != nil && v.File != nil && v.dirty {
 			v.dirty = false
 			dirty = append(dirty, v)
 		}

@@ -15,7 +15,7 @@ func (m *FS) Crash(rng *rand.Rand, keep float64) *FS {
 	defer m.mu.Unlock()
 	found := New()
 	maps.Copy(found.dirs, m.dirs)
-	found.usage = m.usage
+	found.usage, found.budget = m.usage, m.budget
 	names := maps.Clone(m.durable)
 	for _, c := range m.pending {
 		if rng.Float64() < keep {

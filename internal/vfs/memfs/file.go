@@ -1,10 +1,12 @@
 package memfs
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"slices"
+	"syscall"
 
 	"github.com/perigee-mq/perigee/internal/vfs"
 )
@@ -123,11 +125,15 @@ func (f *file) WriteAt(b []byte, off int64) (n int, err error) {
 		if off < 0 {
 			return pathError("write", f.name, fs.ErrInvalid)
 		}
-		f.node.write(b, off)
-		n = len(b)
+		room := f.fs.roomLocked(f.node, off+int64(len(b)))
+		n = int(max(0, min(int64(len(b)), room-off)))
+		f.node.write(b[:n], min(off, room))
+		if n < len(b) {
+			return pathError("write", f.name, syscall.ENOSPC)
+		}
 		return nil
 	})
-	if err != nil {
+	if errors.Is(err, ErrPowerLoss) {
 		n = 0
 	}
 	return n, err
@@ -136,6 +142,9 @@ func (f *file) WriteAt(b []byte, off int64) (n int, err error) {
 // Allocate implements vfs.File.
 func (f *file) Allocate(size int64) error {
 	return f.do("allocate", true, false, func() error {
+		if f.fs.roomLocked(f.node, size) < size {
+			return pathError("allocate", f.name, syscall.ENOSPC)
+		}
 		f.node.truncate(max(size, int64(len(f.node.live))))
 		return nil
 	})

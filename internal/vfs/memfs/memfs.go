@@ -29,8 +29,9 @@ type FS struct {
 	pending []change         // changes of names that no SyncDir covered, oldest first
 	locks   map[string]bool
 	usage   vfs.Usage
-	ops     int // operations that changed something or made something durable
-	cutAt   int // 0: never
+	budget  int64 // bytes of all files, at most; 0: no bound
+	ops     int   // operations that changed something or made something durable
+	cutAt   int   // 0: never
 	off     bool
 }
 
@@ -53,6 +54,37 @@ func (m *FS) SetUsage(u vfs.Usage) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.usage = u
+}
+
+// SetBudget bounds the bytes of all files together: what would need more fails with ENOSPC, a write after the
+// part that fits. Usage follows it. 0 takes the bound away.
+func (m *FS) SetBudget(bytes int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.budget = bytes
+}
+
+// Used is the bytes of all files together.
+func (m *FS) Used() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.usedLocked()
+}
+
+func (m *FS) usedLocked() (n int64) {
+	for _, node := range m.live {
+		n += int64(len(node.live))
+	}
+	return n
+}
+
+// roomLocked is up to which length, of want, a file can grow.
+func (m *FS) roomLocked(n *node, want int64) int64 {
+	has := int64(len(n.live))
+	if m.budget == 0 || want <= has {
+		return want
+	}
+	return min(want, has+max(0, m.budget-m.usedLocked()))
 }
 
 // Ops counts the operations so far that changed something or made something durable.
@@ -311,6 +343,9 @@ func (l *lock) Close() error {
 func (m *FS) Usage(string) (vfs.Usage, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.budget > 0 {
+		return vfs.Usage{Total: uint64(m.budget), Free: uint64(max(0, m.budget-m.usedLocked()))}, nil
+	}
 	return m.usage, nil
 }
 

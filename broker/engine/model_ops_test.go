@@ -55,8 +55,10 @@ var worldOps = []worldOp{
 	{"topic made anew", 10, (*world).newTopic},
 	{"group made anew", 10, (*world).newGroup},
 	{"group changes its order", 12, (*world).reorder},
+	{"retention", 14, (*world).retain},
 	{"restart from the log", 10, func(w *world) bool { w.restart(0); return true }},
 	{"restart from a checkpoint", 10, func(w *world) bool { w.restart(1); return true }},
+	{"restart without views", 10, func(w *world) bool { w.restart(3); return true }},
 	{"clean restart", 10, func(w *world) bool { w.restart(2); return true }},
 }
 
@@ -434,7 +436,7 @@ func (w *world) reset() bool {
 	to := map[brokerapi.QueueID]brokerapi.QueueOffset{}
 	for _, q := range r.Queues {
 		to[q.Queue] = q.To
-		if end := w.m.Seen(t, q.Queue); q.To > end || req.To == brokerapi.ResetEnd && q.To != end || req.To == brokerapi.ResetBegin && q.To != 0 {
+		if end := w.m.Seen(t, q.Queue); q.To > end || req.To == brokerapi.ResetEnd && q.To != end || req.To == brokerapi.ResetBegin && q.To != w.m.Begin(t, q.Queue) {
 			w.t.Fatalf("reset %d: queue %d goes to %d, it has %d messages", req.To, q.Queue, q.To, end)
 		}
 	}

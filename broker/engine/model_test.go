@@ -187,7 +187,7 @@ func (w *world) run() {
 			return
 		}
 	}
-	w.restart(w.rng.IntN(3))
+	w.restart(w.rng.IntN(4))
 	for _, d := range w.topics {
 		w.observe(d)
 	}
@@ -243,7 +243,8 @@ func worldViews(e *Engine) map[string]string {
 }
 
 // restart ends the engine: killed and back from the log alone (0), killed and back from whatever checkpoint
-// there is (1), stopped cleanly (2).
+// there is (1), stopped cleanly (2), killed and back from the log without any file of views but that of the
+// duplicate window, of which less may be known then (3).
 func (w *world) restart(how int) {
 	w.settle()
 	var before map[string]string
@@ -260,9 +261,19 @@ func (w *world) restart(how int) {
 		w.b.kill()
 		w.b.fs.(*memfs.FS).Restart()
 	}
-	if how == 0 {
+	if how == 0 || how == 3 {
+		if w.m.Begins > 0 {
+			delete(before, sectionDups)
+		}
 		for _, name := range must(w.b.fs.List("data/checkpoint")) {
 			w.ok(w.b.fs.Remove("data/checkpoint/" + name))
+		}
+	}
+	if how == 3 {
+		for _, dir := range []string{"data/queue/", "data/index/"} {
+			for _, name := range must(w.b.fs.List(dir)) {
+				w.ok(w.b.fs.Remove(dir + name))
+			}
 		}
 	}
 	w.open(before)

@@ -72,6 +72,9 @@ func (m *Model) leased(p *Popped, g *Group, sub map[*Message]*lease, s *session,
 		return wrong("%s does not match the filter", x.ID)
 	}
 	l, attempt := sub[x], int32(1)
+	if l == nil && x.Trimmed {
+		return wrong("%s was handed out, its queue begins behind it", x.ID)
+	}
 	if l != nil {
 		switch {
 		case l.done:
@@ -132,7 +135,7 @@ func (m *Model) undone(t brokerapi.TopicID, g *Group, sub map[*Message]*lease, k
 			continue
 		}
 		l := sub[x]
-		if l != nil && l.done {
+		if isOver(x, l) {
 			continue
 		}
 		if l != nil && !l.ended(m.now) {
@@ -154,7 +157,7 @@ func (m *Model) Ready(t brokerapi.TopicID, group brokerapi.GroupID) []*Message {
 		}
 		l := sub[x]
 		switch {
-		case l != nil && l.done:
+		case isOver(x, l):
 		case l != nil && !l.ended(m.now):
 			locked[lock{x.Queue, x.Group}] = true
 		default:

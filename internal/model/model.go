@@ -41,20 +41,23 @@ type Message struct {
 	State     State
 	Queue     brokerapi.QueueID
 	Offset    brokerapi.QueueOffset // -1 until it was seen in its queue
+	Trimmed   bool                  // its queue begins behind it: only who has it goes on with it
 
 	origin brokerapi.TopicID // the topic it was sent to, 0 if no client sent it
 	sent   int               // order of its send among all
 	next   int64
 	checks int
 	stored int64 // store clock at its send
+	lost   bool  // its record is deleted: sent again it is a new message
 }
 
 // Topic is a topic of the model.
 type Topic struct {
 	ID     brokerapi.TopicID
 	Queues int
-	Seen   []brokerapi.QueueOffset // per queue: messages below were observed
-	Lite   bool                    // its messages are in lite topics, which are not observed
+	Seen   []brokerapi.QueueOffset                     // per queue: messages below were observed
+	First  map[brokerapi.QueueID]brokerapi.QueueOffset // where queues begin, if not at 0
+	Lite   bool                                        // its messages are in lite topics, which are not observed
 }
 
 // Group is a consumer group of the model. It always asks with the same filter.
@@ -111,7 +114,8 @@ type Model struct {
 	messages  []*Message
 	leases    map[subKey]map[*Message]*lease
 	sessions  map[string]*session
-	Deaths    []Death // dead letters that are still to be seen
+	Begins    brokerapi.LogPos // of the log: records below are deleted
+	Deaths    []Death          // dead letters that are still to be seen
 }
 
 // Death is a message that must show up in a dead-letter topic.

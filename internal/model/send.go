@@ -23,6 +23,9 @@ func (m *Model) Sent(req *brokerapi.SendRequest, r *brokerapi.SendReply, window 
 func (m *Model) sentOne(t brokerapi.TopicID, s *brokerapi.Message, r brokerapi.SendResult, window int64) error {
 	if first := m.duplicate(t, s, window); first != nil {
 		switch {
+		case !r.Duplicate && m.mayBeLost(first):
+			first.lost = true
+			return m.sentOne(t, s, r, window)
 		case !r.Duplicate:
 			return wrong("stored again at %d, it was stored at %d", r.Pos, first.Pos)
 		case r.Pos != first.Pos:
@@ -73,7 +76,7 @@ func (m *Model) sentOne(t brokerapi.TopicID, s *brokerapi.Message, r brokerapi.S
 // who sends it again begins a new transaction.
 func (m *Model) duplicate(t brokerapi.TopicID, s *brokerapi.Message, window int64) *Message {
 	i := slices.IndexFunc(m.messages, func(x *Message) bool {
-		return x.origin == t && x.ID == string(s.ID) && x.Body == string(s.Body) && (x.stored+window > m.wall || x.State == Half) && x.State != RolledBack
+		return x.origin == t && !x.lost && x.ID == string(s.ID) && x.Body == string(s.Body) && (x.stored+window > m.wall || x.State == Half) && x.State != RolledBack
 	})
 	if i < 0 {
 		return nil
@@ -149,6 +152,9 @@ func (m *Model) Missing(t brokerapi.TopicID) string {
 
 // Recalled checks the answer to a recall: ok, or refused.
 func (m *Model) Recalled(x *Message, ok bool) error {
+	if !ok && x.State == Recalled && m.mayBeLost(x) {
+		return nil
+	}
 	if may := x.State == Waiting || x.State == Recalled; may != ok {
 		return wrong("recall of %s in state %d: accepted: %v", x.ID, x.State, ok)
 	}

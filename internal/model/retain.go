@@ -1,0 +1,39 @@
+package model
+
+import "github.com/perigee-mq/perigee/internal/brokerapi"
+
+// Trimmed tells that a queue begins at an offset now: nobody gets what lies below for the first time. It
+// returns how many messages a group loses that was handed none of them.
+func (m *Model) Trimmed(t brokerapi.TopicID, q brokerapi.QueueID, first brokerapi.QueueOffset) map[brokerapi.GroupID]int64 {
+	lost := map[brokerapi.GroupID]int64{}
+	top := m.topics[t]
+	if top.First == nil {
+		top.First = map[brokerapi.QueueID]brokerapi.QueueOffset{}
+	}
+	top.First[q] = max(top.First[q], first)
+	for _, x := range m.messages {
+		if x.Topic != t || x.State != Visible || x.Queue != q || x.Offset < 0 || x.Offset >= first || x.Trimmed {
+			continue
+		}
+		x.Trimmed = true
+		for id := range m.groups {
+			if m.sub(t, id)[x] == nil {
+				lost[id]++
+			}
+		}
+	}
+	return lost
+}
+
+// Begin is the first offset of a queue.
+func (m *Model) Begin(t brokerapi.TopicID, q brokerapi.QueueID) brokerapi.QueueOffset {
+	return m.topics[t].First[q]
+}
+
+// isOver tells whether a group that has a lease of a message, or none, will not get it any more.
+func isOver(x *Message, l *lease) bool { return l == nil && x.Trimmed || l != nil && l.done }
+
+// mayBeLost tells whether the record of a message may be deleted: nobody needs it.
+func (m *Model) mayBeLost(x *Message) bool {
+	return x.Pos < m.Begins && x.State != Waiting && x.State != Half
+}

@@ -3,11 +3,11 @@ package engine
 import (
 	"errors"
 
-	"github.com/perigee-mq/perigee/broker/carry"
 	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/store/checkpoint"
 	"github.com/perigee-mq/perigee/store/queue"
 	"github.com/perigee-mq/perigee/store/record"
+	"github.com/perigee-mq/perigee/store/snapshot"
 )
 
 // rebuild makes the views, which are empty, those at the position from which the log has to be replayed:
@@ -18,54 +18,23 @@ func (v *views) rebuild(o Options) (record.Pos, error) {
 	if first == 0 {
 		return 0, nil
 	}
-	c, err := v.findSnapshot(first)
-	if err != nil {
-		return 0, err
+	found, err := snapshot.Find(first, v.store.Log().Scan)
+	if err != nil && !mqerr.Is(err, mqerr.Corrupt) {
+		return 0, err // the end of the log may be torn: that is for the recovery to judge
 	}
-	if c == nil {
+	if found == nil {
 		return 0, mqerr.New(mqerr.Corrupt, "the log begins at position %d, what was before is deleted, and neither a checkpoint nor a complete SNAPSHOT says what that came to: "+
 			"bring the directory %q or missing files of the log back from a copy, or take the data of a replica", first, "checkpoint")
 	}
-	o.Log.Info("rebuilding the views from a SNAPSHOT in the log", "position", int64(c.Pos), "log_begins_at", int64(first))
-	if err := v.refill(c, first); err != nil {
+	o.Log.Info("rebuilding the views from a SNAPSHOT in the log", "position", int64(found.At), "log_begins_at", int64(first))
+	c := found.Checkpoint()
+	if err := v.refill(c, found.Begin); err != nil {
 		return 0, err
 	}
 	if err := v.load(c); err != nil {
 		return 0, err
 	}
 	return c.Pos, nil
-}
-
-// findSnapshot is the oldest complete SNAPSHOT that needs nothing of what was deleted, nil if there is none.
-func (v *views) findSnapshot(first record.Pos) (*checkpoint.Checkpoint, error) {
-	var found *checkpoint.Checkpoint
-	a := assembly{at: -1}
-	err := v.store.Log().Scan(first, func(r record.Record) error {
-		if r.Type != record.TypeSnapshot {
-			return nil
-		}
-		c, err := a.add(&r)
-		if err != nil || c == nil {
-			return err
-		}
-		data, err := c.Section(sectionCarried)
-		if err != nil {
-			return err
-		}
-		t := carry.New()
-		if err := t.Decode(data); err != nil {
-			return err
-		}
-		if t.Begin() < first { // the queues' entries of its time are deleted in part
-			return nil
-		}
-		found = c
-		return errEnd
-	})
-	if err != nil && !errors.Is(err, errEnd) && !mqerr.Is(err, mqerr.Corrupt) {
-		return nil, err // the end of the log may be torn: what is there is for the recovery to judge
-	}
-	return found, nil
 }
 
 // refill gives the queues of a SNAPSHOT their entries: those of records from first on that gave places within
@@ -75,7 +44,7 @@ func (v *views) refill(c *checkpoint.Checkpoint, first record.Pos) error {
 	if err != nil {
 		return err
 	}
-	bounds, err := decodeBounds(data)
+	bounds, err := queue.DecodeBounds(data)
 	if err != nil {
 		return err
 	}
@@ -87,10 +56,10 @@ func (v *views) refill(c *checkpoint.Checkpoint, first record.Pos) error {
 	}
 	f := filling{v: v, hi: make(map[queue.Key]record.QueueOffset, len(bounds))}
 	for _, b := range bounds {
-		if err := v.queues.Start(b.Key, b.Lo); err != nil {
+		if err := v.queues.Start(b.Key, b.Min); err != nil {
 			return err
 		}
-		f.hi[b.Key] = b.Hi
+		f.hi[b.Key] = b.Max
 	}
 	err = v.store.Log().Scan(first, func(r record.Record) error {
 		if r.Pos >= c.Pos {
@@ -102,8 +71,8 @@ func (v *views) refill(c *checkpoint.Checkpoint, first record.Pos) error {
 		return err
 	}
 	for _, b := range bounds {
-		if _, hi := v.queues.Bounds(b.Key); hi != b.Hi {
-			return mqerr.New(mqerr.Corrupt, "topic %d queue %d ends at offset %d by the log, and at %d by the SNAPSHOT of position %d", b.Key.Topic, b.Key.Queue, hi, b.Hi, c.Pos)
+		if _, hi := v.queues.Bounds(b.Key); hi != b.Max {
+			return mqerr.New(mqerr.Corrupt, "topic %d queue %d ends at offset %d by the log, and at %d by the SNAPSHOT of position %d", b.Key.Topic, b.Key.Queue, hi, b.Max, c.Pos)
 		}
 	}
 	return nil

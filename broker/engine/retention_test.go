@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -122,5 +121,3 @@ func (b *bench) drain(t record.TopicID, g record.GroupID) []string {
 func (b *bench) search(req brokerapi.FindRequest) (*brokerapi.FindReply, error) {
 	return b.proxy.Find(b.t.Context(), &req)
 }
-
-var _ = fmt.Sprint

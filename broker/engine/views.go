@@ -338,7 +338,7 @@ func (v *views) encode() ([]checkpoint.Section, error) {
 
 // base is the state of all views for a SNAPSHOT: of the queues it says what offsets they have, since their
 // entries can be found in the log.
-func (v *views) base() ([]checkpoint.Section, error) { return v.sections(v.encodeBounds()) }
+func (v *views) base() ([]checkpoint.Section, error) { return v.sections(v.queues.EncodeBounds(nil)) }
 
 func (v *views) sections(queues []byte) ([]checkpoint.Section, error) {
 	topics, err := v.topics.Encode(nil)

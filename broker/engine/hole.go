@@ -57,6 +57,7 @@ func (v *views) pass(o Options, p commitlog.Past) error {
 // applyBehind is apply for a record behind a hole.
 func (v *views) applyBehind(r record.Record) error {
 	v.hole.pop.Now = r.Time
+	v.epoch = max(v.epoch, r.Epoch) // its EPOCH record may be lost
 	err := v.applyRecord(r)
 	if mqerr.Is(err, mqerr.Corrupt) && !v.unread {
 		v.hole.dropped++

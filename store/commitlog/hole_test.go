@@ -158,6 +158,27 @@ func TestFakeRecord(t *testing.T) {
 	requireSame(t, all[1:], found, "behind it")
 }
 
+// TestWrongSize: the size of a record is damaged so that it seems to end with a later one: those between are not
+// lost.
+func TestWrongSize(t *testing.T) {
+	fs := memfs.New()
+	l, _ := mustStart(t, options(fs))
+	var bodies [][]byte
+	for i := range 40 {
+		bodies = append(bodies, body(i, 88)) // 128 bytes each
+	}
+	all := mustAppend(t, l, false, bodies...)
+	require.NoError(t, l.Close())
+	f, err := fs.Open(file(0))
+	require.NoError(t, err)
+	size := []byte{0, 1} // 256
+	_, err = f.WriteAt(size, int64(all[3].pos)+record.SizeOffset)
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+	_, found := mustStart(t, skipping(fs))
+	requireSame(t, append(slices.Clone(all[:3]), all[4:]...), found, "behind it")
+}
+
 // TestHolesFile: a damaged list is refused, since it would hide records, and one of a later release.
 //
 //fault:damage the list of holes is damaged => the start is refused and names the file

@@ -25,22 +25,36 @@ func (f *finder) next(pos record.Pos) (record.Pos, bool, error) {
 		if s.End() <= pos {
 			continue
 		}
-		from := s.Base()
-		if pos >= from {
-			from = pos + record.Align
-			if to, ok, err := f.behind(s, pos); ok || err != nil {
-				return to, ok, err
+		if pos < s.Base() {
+			if at, ok, err := f.in(s, s.Base()); ok || err != nil {
+				return at, ok, err
+			}
+			continue
+		}
+		said, believed, err := f.behind(s, pos)
+		if err != nil {
+			return 0, false, err
+		}
+		at, ok, err := f.in(s, pos+record.Align)
+		if err != nil {
+			return 0, false, err
+		}
+		if believed && at < said {
+			only, err := f.sizeOnly(s, pos, at)
+			if err != nil || !only {
+				return said, err == nil, err
 			}
 		}
-		if at, ok, err := f.in(s, from); ok || err != nil {
-			return at, ok, err
+		if ok {
+			return at, true, nil
 		}
 	}
 	return 0, false, nil
 }
 
-// behind tries the record at pos itself: if its header says what follows and a record is there, only its
-// body is damaged, and nothing in its body is looked at.
+// behind tries the record at pos itself: if its header says what follows and a record is there, its body is
+// damaged, and nothing in its body counts. The size may be what is damaged, and a record be there by chance:
+// see sizeOnly.
 func (f *finder) behind(s *segment.Segment, pos record.Pos) (record.Pos, bool, error) {
 	var head [record.HeaderSize]byte
 	if pos+record.HeaderSize > s.End() {
@@ -55,6 +69,20 @@ func (f *finder) behind(s *segment.Segment, pos record.Pos) (record.Pos, bool, e
 	}
 	ok, err := f.whole(s, h.End())
 	return h.End(), ok, err
+}
+
+// sizeOnly tells whether the record at pos is whole but for its size, which should be up to at.
+func (f *finder) sizeOnly(s *segment.Segment, pos, at record.Pos) (bool, error) {
+	if at-pos > bodyBytesMax+record.HeaderSize {
+		return false, nil
+	}
+	b := make([]byte, at-pos)
+	if err := s.ReadAt(b, pos); err != nil {
+		return false, err
+	}
+	binary.LittleEndian.PutUint32(b[record.SizeOffset:], uint32(len(b)))
+	h, err := record.DecodeHeader(b)
+	return err == nil && h.Check(b) == nil, nil
 }
 
 // in looks through one segment.

@@ -112,8 +112,11 @@ type Header struct {
 // HeaderSize is the length of Header on disk in bytes.
 const HeaderSize = 40
 
-// PosOffset is where the position stands in a header.
-const PosOffset = 16
+// Where fields of a header stand, in any version.
+const (
+	SizeOffset = 4
+	PosOffset  = 16
+)
 
 // Align is the alignment of records in bytes.
 const Align = 8

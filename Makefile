@@ -97,8 +97,12 @@ fuzz: ## run every fuzz target for FUZZTIME (default 20s)
 	@hack/fuzz.sh
 
 .PHONY: crash
-crash: ## run the tests that kill a process or take its power, COUNT times (default 5)
-	CGO_ENABLED=0 go test -count=$(or $(COUNT),5) -run 'Crash|Kill|Power' ./internal/vfs/... ./store/... ./broker/... ./controller/... ./internal/crashtest
+crash: ## kill processes under load ROUNDS times (default 200) and check every answer; MODE=dev|cluster, SEED, CRASH_TIME
+	@hack/crash.sh
+
+.PHONY: power
+power: ## run the tests that take the power away from files, COUNT times (default 5)
+	CGO_ENABLED=0 go test -count=$(or $(COUNT),5) -run 'Crash|Power' ./internal/vfs/... ./store/... ./broker/... ./controller/...
 
 .PHONY: cover
 cover: ## tell how much of each package the tests run

@@ -124,6 +124,7 @@ func (v *views) replay(o Options, from record.Pos) (r commitlog.Recovered, n int
 		return r, 0, err
 	}
 	o.Recovery.replaying(from, promised)
+	o.Log.Debug("recovery started", "from", int64(from))
 	v.hole = nil
 	v.pop.Behind(nil)
 	r, err = v.store.Log().RecoverOver(from, func(rec record.Record) error {

@@ -1,168 +1,94 @@
 package crashtest
 
 import (
-	"context"
 	"fmt"
-	"math/rand/v2"
-	"net"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
-
-	"google.golang.org/grpc"
-
-	rmqv2 "github.com/perigee-mq/perigee/api/apache/rocketmq/v2"
 )
 
-// What a run must have done at least to count.
-const (
-	killsMin     = 20
-	specialMin   = 4 // of them during recovery, roll or checkpoint
-	opsMin       = 50000
-	runAtMost    = 4 * time.Minute
-	loadPerRound = 1200 * time.Millisecond
-)
+// Rounds of an episode, at most.
+var episodeRounds = map[string]int{"dev": 25, "cluster": 12}
 
-// TestKillUnderLoad kills a process with SIGKILL again and again under load and checks every answer.
-func TestKillUnderLoad(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 1))
+// fewRounds are those of a run without flags.
+var fewRounds = map[string]int{"dev": 6, "cluster": 3}
 
-	s := newServer(t, t.TempDir(), freeAddr(t))
-	s.start()
-	conn, err := dial(s.addr)
-	if err != nil {
-		t.Fatal(err)
+// TestKillDev kills a whole service in one process, again and again, under calls of every kind.
+//
+//fault:kill perigee dev is killed (kill -9) at random, in a segment roll, in a checkpoint, in its recovery, twice in a row, under calls of every kind => every answer holds: see the rules in internal/crashtest/history
+func TestKillDev(t *testing.T) { campaign(t, "dev") }
+
+// TestKillCluster kills controller, brokers and proxies of a cluster, alone and together.
+//
+//fault:kill controller, brokers and proxies of a cluster are killed (kill -9), alone and together, under calls of every kind => every answer holds; a message whose send has no answer is stored at most once for each try
+func TestKillCluster(t *testing.T) { campaign(t, "cluster") }
+
+// campaign runs episodes of a mode until the rounds are done or the time is over.
+func campaign(t *testing.T, mode string) {
+	if *modeFlag != "" && *modeFlag != mode {
+		t.Skip("not asked for")
 	}
-	defer conn.Close()
-	l := &load{h: newHistory(), rpc: rmqv2.NewMessagingServiceClient(conn), topic: "crash", group: "crash"}
-
-	ctx, stop := context.WithTimeout(t.Context(), runAtMost)
-	defer stop()
-	loaded, endLoad := context.WithCancel(ctx)
-	ended := make(chan struct{})
-	go func() { defer close(ended); l.run(loaded, 6, seed) }()
-
-	kills, special := 0, map[string]int{}
-	for ctx.Err() == nil && (kills < killsMin || l.h.operations() < opsMin) {
-		switch kills % 5 {
-		case 1:
-			await(ctx, s.when("segment rolled"), 5*time.Second, func() { special["roll"]++ })
-		case 2:
-			await(ctx, s.when("checkpoint started"), 5*time.Second, func() { special["checkpoint"]++ })
-		default:
-			wait(ctx, loadPerRound/2+time.Duration(rng.Int64N(int64(loadPerRound))))
-		}
-		s.kill()
-		kills++
-		if kills%5 == 3 { // once more while it recovers
-			recovering := s.when("recovery started")
-			s.launch()
-			await(ctx, recovering, 10*time.Second, func() { special["recovery"]++ })
-			s.kill()
-			kills++
-		}
-		s.start()
+	rounds := fewRounds[mode]
+	if *roundsFlag > 0 {
+		rounds = *roundsFlag
 	}
-	endLoad()
-	<-ended
-	n := special["roll"] + special["checkpoint"] + special["recovery"]
-	t.Logf("%d answered operations, %d kills, during: %v", l.h.operations(), kills, special)
-	if kills < killsMin || n < specialMin || l.h.operations() < opsMin {
-		t.Errorf("the run is too small: %d kills (%d special), %d operations", kills, n, l.h.operations())
+	began, done, failed, episodes := time.Now(), 0, 0, 0
+	until := time.Time{}
+	if *timeFlag > 0 {
+		until = began.Add(*timeFlag)
 	}
-	l.verify(t)
-}
-
-// verify drains the group and reads everything with a second one.
-func (l *load) verify(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	// The server is up for good now, but the connection may still be in its pause after the last kill.
-	l.opts = []grpc.CallOption{grpc.WaitForReady(true)}
-	l.drain(ctx, t)
-	l.audit(ctx, t)
-	l.h.mu.Lock()
-	defer l.h.mu.Unlock()
-	for _, m := range l.h.sent {
-		if m.stored && !m.acked && !m.maybe {
-			l.h.fault("message %s was stored, not acknowledged, and does not come", m.id)
-		}
-	}
-	for _, b := range l.h.bad {
-		t.Error(b)
-	}
-}
-
-// drain receives and acknowledges until nothing comes and every lease has ended.
-func (l *load) drain(ctx context.Context, t *testing.T) {
-	for ctx.Err() == nil {
-		got, err := l.poll(ctx, "crash@drain", l.group, invisible, l.h)
-		if err != nil {
-			t.Fatalf("draining: %v", err)
-		}
-		if len(got) == 0 && l.h.open() == 0 {
+	say := func(format string, args ...any) {
+		if *roundsFlag > 0 { // to be read while it goes on
+			fmt.Printf(time.Now().Format("15:04:05 ")+format+"\n", args...)
 			return
 		}
-		l.ack(ctx, "crash@drain", got)
+		t.Logf(format, args...)
 	}
-	t.Errorf("%d messages did not come while draining", l.h.open())
-}
-
-// audit reads the topic with a fresh group: every stored message is there once, in its place.
-func (l *load) audit(ctx context.Context, t *testing.T) {
-	seen := map[string]int{}
-	for {
-		got, err := l.poll(ctx, "crash@audit", "crash-audit", 5*time.Minute, nil)
-		if err != nil {
-			t.Fatalf("auditing: %v", err)
-		}
-		if len(got) == 0 {
+	for seed := firstSeed(); done < rounds; seed++ {
+		if episodes > 0 && !until.IsZero() && time.Now().After(until) {
 			break
 		}
-		for _, m := range got {
-			sys := m.GetSystemProperties()
-			seen[sys.GetMessageId()]++
-			l.h.mu.Lock()
-			if w := l.h.sent[sys.GetMessageId()]; w == nil || w.body != string(m.GetBody()) || w.stored && w.offset != sys.GetQueueOffset() {
-				l.h.fault("message %s is stored as it was not sent: offset %d", sys.GetMessageId(), sys.GetQueueOffset())
+		episodes++
+		e := &episode{mode: mode, seed: seed, rounds: min(rounds-done, episodeRounds[mode]), until: until, say: say, dir: directory(t, mode, seed)}
+		err := e.run()
+		done += e.done
+		if err == nil {
+			if err := os.RemoveAll(e.dir); err != nil {
+				t.Fatal(err)
 			}
-			l.h.mu.Unlock()
+			continue
+		}
+		failed++
+		done++ // the one that failed
+		t.Errorf("%s seed %d round %d: %v", mode, seed, e.done+1, err)
+		if err := e.keep(); err != nil {
+			t.Error(err)
+		}
+		say("FAILED %s seed %d round %d: %v\n  data, logs and history: %s\n  again: make crash MODE=%s SEED=%d ROUNDS=%d", mode, seed, e.done+1, err, e.dir, mode, seed, e.rounds)
+		if failed >= 5 {
+			break
 		}
 	}
-	l.h.mu.Lock()
-	defer l.h.mu.Unlock()
-	for id, m := range l.h.sent {
-		if n := seen[id]; n > 1 || n == 0 && m.stored {
-			l.h.fault("message %s (answered OK: %v) is stored %d times", id, m.stored, n)
-		}
-	}
-	t.Logf("%d messages stored, %d sent", len(seen), len(l.h.sent))
-}
-
-// await waits for something at most so long, and calls hit if it came.
-func await(ctx context.Context, c chan bool, d time.Duration, hit func()) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-c:
-		hit()
-	case <-timer.C:
-	case <-ctx.Done():
+	say("%s: %d rounds in %d episodes and %v, %d episodes failed", mode, done, episodes, time.Since(began).Round(time.Second), failed)
+	if done == 0 {
+		t.Error("no round was done")
 	}
 }
 
-// freeAddr is a loopback address that was free a moment ago.
-func freeAddr(t *testing.T) string {
-	// Below the range from which the kernel takes the ports of clients: one of those could take it
-	// before the process listens.
-	for range 100 {
-		addr := fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(11000))
-		if ln, err := net.Listen("tcp", addr); err == nil {
-			_ = ln.Close()
-			return addr
-		}
+// directory is where an episode keeps its data.
+func directory(t *testing.T, mode string, seed uint64) string {
+	t.Helper()
+	base := *keepFlag
+	if base == "" {
+		base = os.TempDir()
 	}
-	t.Fatal("no free port")
-	return ""
+	dir := filepath.Join(base, fmt.Sprintf("perigee-crash-%s-%d", mode, seed))
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return dir
 }

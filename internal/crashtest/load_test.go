@@ -2,188 +2,197 @@ package crashtest
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/metadata"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	rmqv2 "github.com/perigee-mq/perigee/api/apache/rocketmq/v2"
+	adminv1 "github.com/perigee-mq/perigee/api/perigee/admin/v1"
+	controllerv1 "github.com/perigee-mq/perigee/api/perigee/controller/v1"
+	"github.com/perigee-mq/perigee/internal/crashtest/history"
 )
 
-// load sends, receives, acknowledges and changes through the public protocol while the server comes
-// and goes, and keeps the history.
+// load makes calls of every kind while processes come and go, and takes them down.
 type load struct {
-	h     *history
-	rpc   rmqv2.MessagingServiceClient
-	topic string
-	group string
-	opts  []grpc.CallOption // of every receive and ack
-	seq   atomic.Int64
+	rec   *history.Recorder
+	place *place
+	seed  uint64
+	conns []*grpc.ClientConn
+	seq   atomic.Int64 // message ids
+	verbs sync.Map     // of half messages: whether they are to be committed
 }
 
-func dial(addr string) (*grpc.ClientConn, error) {
-	return grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDisableRetry(),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.2, MaxDelay: 100 * time.Millisecond}}))
-}
-
-func (l *load) call(ctx context.Context, id string, d time.Duration) (context.Context, context.CancelFunc) {
-	ctx = metadata.AppendToOutgoingContext(context.WithoutCancel(ctx), "x-mq-client-id", id, "x-mq-language", "GO", "x-mq-client-version", "5.1.3")
-	return context.WithTimeout(ctx, d)
-}
-
-// run keeps n senders and n receivers busy until ctx ends. Calls under way then come to their own end:
-// a receive that is cancelled may be given back, though its messages were read.
-func (l *load) run(ctx context.Context, n int, seed uint64) {
-	var wg sync.WaitGroup
-	for i := range n {
-		wg.Go(func() { l.send(ctx, rand.New(rand.NewPCG(seed, uint64(i)))) })
-		wg.Go(func() { l.receive(ctx, rand.New(rand.NewPCG(seed, uint64(1000+i))), fmt.Sprintf("crash@%d", i)) })
+func newLoad(p *place, seed uint64) (*load, error) {
+	l := &load{rec: history.NewRecorder(), place: p, seed: seed}
+	for range 2 {
+		for _, addr := range p.proxies {
+			conn, err := dial(addr)
+			if err != nil {
+				l.close()
+				return nil, err
+			}
+			l.conns = append(l.conns, conn)
+		}
 	}
+	return l, nil
+}
+
+func (l *load) close() {
+	for _, c := range l.conns {
+		_ = c.Close()
+	}
+}
+
+// client returns a client of its own name and random numbers.
+func (l *load) client(name string) *client {
+	h := uint64(0)
+	for _, b := range []byte(name) {
+		h = h*31 + uint64(b)
+	}
+	return &client{l: l, name: "crash@" + name, rng: rand.New(rand.NewPCG(l.seed, h))}
+}
+
+// Topics and groups of the load. A group has the name of what it reads, or reads several.
+const (
+	topicNormal, topicAsync, topicPriority, topicFIFO = "normal", "async", "priority", "fifo"
+	topicDelay, topicTxn, topicLite                   = "delay", "txn", "lite"
+	topicFragile, topicResets, topicPulled            = "fragile", "resets", "pulled"
+
+	groupMain, groupFIFO, groupLite, groupDying, groupResets, groupPull = "main", "ordered", "lites", "dying", "resetting", "pulling"
+	groupAudit, groupAuditLite                                          = "audit", "audit-lite"
+
+	lettersTopic = "%DLQ%" + groupDying
+	attemptsMax  = 3
+)
+
+var reads = []history.Sub{
+	{Group: groupMain, Topic: topicNormal},
+	{Group: groupMain, Topic: topicAsync},
+	{Group: groupMain, Topic: topicPriority},
+	{Group: groupMain, Topic: topicDelay},
+	{Group: groupMain, Topic: topicTxn},
+	{Group: groupFIFO, Topic: topicFIFO},
+	{Group: groupLite, Topic: topicLite},
+	{Group: groupDying, Topic: topicFragile},
+	{Group: groupResets, Topic: topicResets},
+}
+
+func (l *load) rules(drained bool) history.Rules {
+	return history.Rules{
+		OneHome: l.place.names == nil, Slack: history.Time(5 * time.Millisecond), Letters: map[string]string{topicFragile: lettersTopic},
+		Drained: drained, Reads: reads, Audit: groupAudit,
+	}
+}
+
+// define makes the topics and groups.
+func (l *load) define(ctx context.Context) error {
+	c := l.client("define")
+	async, one := controllerv1.FlushPolicy_FLUSH_POLICY_ASYNC, int32(4)
+	for _, t := range []*controllerv1.PutTopicRequest{
+		{Name: topicNormal, Type: controllerv1.TopicType_TOPIC_TYPE_NORMAL},
+		{Name: topicAsync, Type: controllerv1.TopicType_TOPIC_TYPE_NORMAL, Flush: async},
+		{Name: topicPriority, Type: controllerv1.TopicType_TOPIC_TYPE_PRIORITY},
+		{Name: topicFIFO, Type: controllerv1.TopicType_TOPIC_TYPE_FIFO},
+		{Name: topicDelay, Type: controllerv1.TopicType_TOPIC_TYPE_DELAY},
+		{Name: topicTxn, Type: controllerv1.TopicType_TOPIC_TYPE_TRANSACTION},
+		{Name: topicLite, Type: controllerv1.TopicType_TOPIC_TYPE_LITE},
+		{Name: topicFragile, Type: controllerv1.TopicType_TOPIC_TYPE_NORMAL},
+		{Name: topicResets, Type: controllerv1.TopicType_TOPIC_TYPE_NORMAL},
+		{Name: topicPulled, Type: controllerv1.TopicType_TOPIC_TYPE_NORMAL},
+	} {
+		t.Queues = one
+		if err := c.insist(ctx, "topic "+t.GetName(), func(ctx context.Context) error {
+			_, err := c.admin().PutTopic(ctx, &adminv1.PutTopicRequest{Topic: t})
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	many, few, ordered, lite := int32(1000), int32(attemptsMax), true, topicLite
+	for _, g := range []*controllerv1.PutGroupRequest{
+		{Name: groupMain, MaxAttempts: &many},
+		{Name: groupFIFO, MaxAttempts: &many, Ordered: &ordered},
+		{Name: groupLite, MaxAttempts: &many, LiteTopic: &lite},
+		{Name: groupDying, MaxAttempts: &few},
+		{Name: groupResets, MaxAttempts: &many},
+		{Name: groupPull, MaxAttempts: &many},
+		{Name: groupAudit, MaxAttempts: &many},
+		{Name: groupAuditLite, MaxAttempts: &many, LiteTopic: &lite},
+	} {
+		if err := c.insist(ctx, "group "+g.GetName(), func(ctx context.Context) error {
+			_, err := c.admin().PutGroup(ctx, &adminv1.PutGroupRequest{Group: g})
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// insist repeats a call until it succeeds.
+func (c *client) insist(ctx context.Context, what string, do func(context.Context) error) (err error) {
+	for end := time.Now().Add(20 * time.Second); ; c.wait(ctx, 50*time.Millisecond) {
+		call, cancel := c.call(ctx, 5*time.Second)
+		err = do(call)
+		cancel()
+		if err == nil || time.Now().After(end) || ctx.Err() != nil {
+			break
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}
+
+// run keeps all clients busy until ctx ends and their calls are over.
+func (l *load) run(ctx context.Context) {
+	var wg sync.WaitGroup
+	start := func(name string, do func(c *client)) {
+		c := l.client(name)
+		wg.Go(func() { do(c) })
+	}
+	for i, topic := range []string{topicNormal, topicNormal, topicAsync, topicPriority, topicPulled, topicFragile, topicResets} {
+		start(fmt.Sprintf("send-%s-%d", topic, i), func(c *client) { c.plain(ctx, topic) })
+	}
+	for i := range 3 {
+		start(fmt.Sprint("send-fifo-", i), func(c *client) { c.fifo(ctx, i) })
+	}
+	start("send-lite", func(c *client) { c.lite(ctx) })
+	start("send-delay", func(c *client) { c.delay(ctx) })
+	start("send-txn", func(c *client) { c.transactions(ctx) })
+	start("check-txn", func(c *client) { c.checks(ctx) })
+	for i, r := range append(reads, reads[0], reads[5]) {
+		start(fmt.Sprintf("receive-%s-%d", r.Topic, i), func(c *client) {
+			var before func(context.Context)
+			if r.Group == groupLite {
+				before = func(ctx context.Context) { c.subscribe(ctx, groupLite) }
+			}
+			c.consume(ctx, r.Group, r.Topic, 12, before)
+		})
+	}
+	start("pull", func(c *client) { c.pull(ctx) })
+	start("admin", func(c *client) { c.operate(ctx) })
 	wg.Wait()
 }
 
-func (l *load) send(ctx context.Context, rng *rand.Rand) {
-	for ctx.Err() == nil {
-		req := &rmqv2.SendMessageRequest{}
-		for range 1 + rng.IntN(4) {
-			n := l.seq.Add(1)
-			id := fmt.Sprintf("01%032X", n)
-			body := fmt.Sprintf("%d:%s", n, strings.Repeat("x", rng.IntN(300)))
-			l.h.sending(id, body)
-			req.Messages = append(req.Messages, &rmqv2.Message{
-				Topic: &rmqv2.Resource{Name: l.topic}, Body: []byte(body),
-				SystemProperties: &rmqv2.SystemProperties{MessageId: id, MessageType: rmqv2.MessageType_NORMAL, BodyEncoding: rmqv2.Encoding_IDENTITY},
-			})
-		}
-		c, cancel := l.call(ctx, "crash@sender", 5*time.Second)
-		resp, err := l.rpc.SendMessage(c, req)
-		cancel()
-		if err != nil || resp.GetStatus().GetCode() != rmqv2.Code_OK {
-			wait(ctx, 10*time.Millisecond)
-			continue
-		}
-		for i, e := range resp.GetEntries() {
-			if e.GetStatus().GetCode() == rmqv2.Code_OK {
-				l.h.answered(req.GetMessages()[i].GetSystemProperties().GetMessageId(), e.GetOffset())
-			}
-		}
+// typeOf is the type of the messages of a topic.
+func typeOf(topic string) rmqv2.MessageType {
+	switch topic {
+	case topicPriority:
+		return rmqv2.MessageType_PRIORITY
+	case topicFIFO:
+		return rmqv2.MessageType_FIFO
+	case topicDelay:
+		return rmqv2.MessageType_DELAY
+	case topicTxn:
+		return rmqv2.MessageType_TRANSACTION
+	case topicLite:
+		return rmqv2.MessageType_LITE
 	}
-}
-
-// invisible is the lease of the load's receives: the shortest that the protocol takes.
-const invisible = 10 * time.Second
-
-func (l *load) receive(ctx context.Context, rng *rand.Rand, id string) {
-	for ctx.Err() == nil {
-		got, err := l.poll(ctx, id, l.group, invisible, l.h)
-		if err != nil {
-			wait(ctx, 10*time.Millisecond)
-			continue
-		}
-		var ack []*rmqv2.Message
-		for _, m := range got {
-			switch p := rng.IntN(100); {
-			case p < 85:
-				ack = append(ack, m)
-			case p < 90:
-				l.change(ctx, id, m, time.Duration(rng.IntN(15))*time.Second)
-			}
-		}
-		l.ack(ctx, id, ack)
-	}
-}
-
-// poll makes one receive; what it returns is in the history if h is not nil.
-func (l *load) poll(ctx context.Context, id, group string, lease time.Duration, h *history) ([]*rmqv2.Message, error) {
-	c, cancel := l.call(ctx, id, 9*time.Second)
-	defer cancel()
-	began := time.Now()
-	st, err := l.rpc.ReceiveMessage(c, &rmqv2.ReceiveMessageRequest{
-		Group: &rmqv2.Resource{Name: group}, MessageQueue: &rmqv2.MessageQueue{Topic: &rmqv2.Resource{Name: l.topic}},
-		FilterExpression: &rmqv2.FilterExpression{Type: rmqv2.FilterType_TAG, Expression: "*"}, BatchSize: 32,
-		InvisibleDuration: durationpb.New(lease), LongPollingTimeout: durationpb.New(5 * time.Second),
-	}, l.opts...)
-	if err != nil {
-		return nil, err
-	}
-	var got []*rmqv2.Message
-	for {
-		resp, err := st.Recv()
-		if errors.Is(err, io.EOF) {
-			return got, nil
-		}
-		if err != nil {
-			return got, err // what came before counts: those leases were answered
-		}
-		if s := resp.GetStatus(); s != nil && s.GetCode() != rmqv2.Code_OK && s.GetCode() != rmqv2.Code_MESSAGE_NOT_FOUND {
-			return got, fmt.Errorf("receive: %v", s)
-		}
-		if m := resp.GetMessage(); m != nil {
-			got = append(got, m)
-			if h != nil {
-				sys := m.GetSystemProperties()
-				h.delivered(sys.GetMessageId(), string(m.GetBody()), sys.GetQueueId(), sys.GetQueueOffset(), began, time.Now(), lease)
-			}
-		}
-	}
-}
-
-func (l *load) change(ctx context.Context, id string, m *rmqv2.Message, d time.Duration) {
-	sys := m.GetSystemProperties()
-	l.h.changing(sys.GetMessageId())
-	c, cancel := l.call(ctx, id, 5*time.Second)
-	defer cancel()
-	began := time.Now()
-	resp, err := l.rpc.ChangeInvisibleDuration(c, &rmqv2.ChangeInvisibleDurationRequest{
-		Group: &rmqv2.Resource{Name: l.group}, Topic: &rmqv2.Resource{Name: l.topic}, ReceiptHandle: sys.GetReceiptHandle(), MessageId: sys.GetMessageId(),
-		InvisibleDuration: durationpb.New(d),
-	})
-	if err == nil && resp.GetStatus().GetCode() == rmqv2.Code_OK {
-		l.h.changed(sys.GetMessageId(), began, d)
-	}
-}
-
-func (l *load) ack(ctx context.Context, id string, ms []*rmqv2.Message) {
-	if len(ms) == 0 {
-		return
-	}
-	req := &rmqv2.AckMessageRequest{Group: &rmqv2.Resource{Name: l.group}, Topic: &rmqv2.Resource{Name: l.topic}}
-	var ids []string
-	for _, m := range ms {
-		sys := m.GetSystemProperties()
-		ids = append(ids, sys.GetMessageId())
-		req.Entries = append(req.Entries, &rmqv2.AckMessageEntry{MessageId: sys.GetMessageId(), ReceiptHandle: sys.GetReceiptHandle()})
-	}
-	l.h.acking(ids)
-	c, cancel := l.call(ctx, id, 5*time.Second)
-	defer cancel()
-	resp, err := l.rpc.AckMessage(c, req, l.opts...)
-	if err != nil {
-		return
-	}
-	for i, e := range resp.GetEntries() {
-		if e.GetStatus().GetCode() == rmqv2.Code_OK {
-			l.h.done(ids[i])
-		}
-	}
-}
-
-// wait pauses a caller whose server is away.
-func wait(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
+	return rmqv2.MessageType_NORMAL
 }

@@ -2,148 +2,175 @@ package crashtest
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
-	"testing"
 	"time"
 )
 
-// build makes the binary once per run of the tests; TEST_PERIGEE_BIN names one that is there.
-var build = sync.OnceValues(func() (string, error) {
-	if bin := os.Getenv("TEST_PERIGEE_BIN"); bin != "" {
-		return bin, nil
-	}
-	dir, err := os.MkdirTemp("", "perigee-crash-")
-	if err != nil {
-		return "", err
-	}
-	bin := filepath.Join(dir, "perigee")
-	cmd := exec.Command("go", "build", "-o", bin, "github.com/perigee-mq/perigee/cmd/perigee")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building perigee: %w\n%s", err, out)
-	}
-	return bin, nil
-})
-
-// server is a perigee process that can be killed and started again on its directory.
-type server struct {
-	t    *testing.T
+// process is a perigee that can be killed and started again with the same arguments.
+type process struct {
+	name string
 	bin  string
-	dir  string
-	addr string
-	cmd  *exec.Cmd
-	exit chan error
+	log  string // file that takes all its logs
+	args []string
 
-	mu    sync.Mutex
-	lines []string             // the last lines of its log
-	watch map[string]chan bool // told when a log line with that text comes
+	cmd   *exec.Cmd
+	ready chan bool     // told once it serves
+	ended chan struct{} // closed when it has ended
+	err   error         // how, once it has
+
+	mu     sync.Mutex           // guards what follows
+	watch  map[string]chan bool // closed when a line of the log has this text
+	faults []string             // lines that no kill may cause
 }
 
-func newServer(t *testing.T, dir, addr string) *server {
-	t.Helper()
-	bin, err := build()
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &server{t: t, bin: bin, dir: dir, addr: addr, watch: map[string]chan bool{}}
-	t.Cleanup(func() {
-		if s.cmd != nil {
-			s.kill()
-		}
-		if t.Failed() {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			t.Logf("last lines of the server's log:\n%s", strings.Join(s.lines, "\n"))
-		}
-	})
-	return s
+func newProcess(name, bin, log string, args ...string) *process {
+	return &process{name: name, bin: bin, log: log, args: args, watch: map[string]chan bool{}}
 }
 
-// launch starts the process and does not wait for it.
-func (s *server) launch() (ready chan bool) {
-	s.cmd = exec.Command(s.bin, "dev", "--data-dir", s.dir, "--grpc-addr", s.addr, "--http-addr", "127.0.0.1:0",
-		"--segment-bytes", "1MiB", "--checkpoint-interval", "1s", "--flush", "sync", "--log-level", "debug")
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	out, err := s.cmd.StdoutPipe()
+// launch starts the process and does not wait for it. Settings in the environment do not reach it.
+func (p *process) launch() error {
+	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
-		s.t.Fatal(err)
+		return err
 	}
-	errs, err := s.cmd.StderrPipe()
+	cmd := exec.Command(p.bin, p.args...)
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "PERIGEE_") {
+			cmd.Env = append(cmd.Env, v)
+		}
+	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt at the terminal is for the test
+	out, err := cmd.StdoutPipe()
 	if err != nil {
-		s.t.Fatal(err)
+		return errors.Join(err, log.Close())
 	}
-	if err := s.cmd.Start(); err != nil {
-		s.t.Fatal(err)
+	errs, err := cmd.StderrPipe()
+	if err != nil {
+		return errors.Join(err, log.Close())
 	}
-	ready = make(chan bool, 1)
+	if err := cmd.Start(); err != nil {
+		return errors.Join(err, log.Close())
+	}
+	ready, ended := make(chan bool, 1), make(chan struct{})
+	p.cmd, p.ready, p.ended = cmd, ready, ended
 	var readers sync.WaitGroup
 	readers.Go(func() {
 		for sc := bufio.NewScanner(out); sc.Scan(); {
-			if strings.HasPrefix(sc.Text(), "ready ") {
+			if strings.HasPrefix(sc.Text(), "ready") {
 				ready <- true
 			}
 		}
 	})
-	readers.Go(func() { s.read(errs) })
-	exit := make(chan error, 1)
-	s.exit = exit
-	cmd := s.cmd
-	go func() { readers.Wait(); exit <- cmd.Wait() }()
-	return ready
+	readers.Go(func() { p.read(errs, log) })
+	go func() {
+		readers.Wait()
+		p.err = errors.Join(cmd.Wait(), log.Close())
+		close(ended)
+	}()
+	return nil
 }
 
-// start launches the process and waits until it serves.
-func (s *server) start() {
-	s.t.Helper()
+// patience is how long a process may take to start.
+const patience = 30 * time.Second
+
+// serving waits until the process serves.
+func (p *process) serving() error {
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
 	select {
-	case <-s.launch():
-	case err := <-s.exit:
-		s.exit <- err
-		s.t.Fatalf("perigee ended at its start: %v", err)
-	case <-time.After(30 * time.Second):
-		s.t.Fatal("perigee was not ready within 30 s")
+	case <-p.ready:
+		return nil
+	case <-p.ended:
+		return fmt.Errorf("%s ended at its start: %w", p.name, p.err)
+	case <-timer.C:
+		return fmt.Errorf("%s does not serve after %v", p.name, patience)
 	}
 }
 
-// kill ends the process with SIGKILL and waits for its end.
-func (s *server) kill() {
-	_ = s.cmd.Process.Signal(syscall.SIGKILL)
-	if err := <-s.exit; err == nil {
-		s.t.Error("a process that was killed ended with status 0")
+// kill ends the process with SIGKILL. It must have been there until then.
+func (p *process) kill() error {
+	select {
+	case <-p.ended:
+		return fmt.Errorf("%s ended by itself: %w", p.name, p.err)
+	default:
 	}
-	s.cmd = nil
+	_ = p.cmd.Process.Signal(syscall.SIGKILL)
+	<-p.ended
+	return nil
 }
 
-// read keeps the last lines of the log and tells watchers.
-func (s *server) read(r io.Reader) {
-	for sc := bufio.NewScanner(r); sc.Scan(); {
-		s.mu.Lock()
-		s.lines = append(s.lines, sc.Text())
-		if len(s.lines) > 40 {
-			s.lines = s.lines[1:]
-		}
-		for text, c := range s.watch {
-			if strings.Contains(sc.Text(), text) {
-				delete(s.watch, text)
+// end kills the process if it is there.
+func (p *process) end() {
+	if p.cmd != nil {
+		_ = p.cmd.Process.Signal(syscall.SIGKILL)
+		<-p.ended
+	}
+}
+
+// read copies the log to its file, and tells watchers.
+func (p *process) read(r io.Reader, to io.Writer) {
+	sc := bufio.NewScanner(r)
+	sc.Buffer(nil, 1<<20)
+	for sc.Scan() {
+		line := sc.Text()
+		_, _ = fmt.Fprintln(to, line)
+		p.mu.Lock()
+		for text, c := range p.watch {
+			if strings.Contains(line, text) {
+				delete(p.watch, text)
 				close(c)
 			}
 		}
-		s.mu.Unlock()
+		if isFault(line) && len(p.faults) < 10 {
+			p.faults = append(p.faults, p.name+": "+line)
+		}
+		p.mu.Unlock()
 	}
+	_, _ = io.Copy(to, r) // a longer line must not block the process
 }
 
-// when returns a channel that is closed at the next log line with that text.
-func (s *server) when(text string) chan bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c := make(chan bool)
-	s.watch[text] = c
-	return c
+// isFault tells a line that speaks of a bug.
+func isFault(line string) bool {
+	for _, word := range []string{"panic", "fatal error", "goroutine ", "level=ERROR"} {
+		if strings.Contains(line, word) {
+			return true
+		}
+	}
+	return false
+}
+
+// when returns a channel that is closed at the next line of the log with a text.
+func (p *process) when(text string) chan bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.watch[text] == nil {
+		p.watch[text] = make(chan bool)
+	}
+	return p.watch[text]
+}
+
+// complaints returns lines that no kill may cause.
+func (p *process) complaints() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.faults
+}
+
+// await waits for something at most so long, and tells whether it came.
+func await(c <-chan bool, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-c:
+		return true
+	case <-timer.C:
+		return false
+	}
 }

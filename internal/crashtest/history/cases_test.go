@@ -139,6 +139,9 @@ var cases = []struct {
 		call(Send, 0, 10, OK, Item{ID: "m", Body: "m", Offset: -1, Due: 500 * ms}), call(Recall, 490, 510, Fail, sent("m")),
 	}},
 	{"too late for a recall, long before its time", "a recall in time succeeds", Rules{}, []Op{
+		call(Send, 0, 10, OK, Item{ID: "m", Body: "m", Offset: -1, Due: 500 * ms}), call(Recall, 20, 30, Fail, Item{ID: "m", Invalid: true}),
+	}},
+	{"a recall is refused by a service that starts", "", Rules{}, []Op{
 		call(Send, 0, 10, OK, Item{ID: "m", Body: "m", Offset: -1, Due: 500 * ms}), call(Recall, 20, 30, Fail, sent("m")),
 	}},
 	{"committed, and comes", "", drainedRules, []Op{
@@ -192,17 +195,21 @@ var cases = []struct {
 		call(Send, 0, 10, OK, sent("m")), call(Receive, 5, 20, OK, came("m", 0, 1, 15)), call(Forward, 20, 30, OK, lease("m", 1)), letter("m", 0), letter("m", 1),
 	}},
 	{"back from the dead letters", "", deadRules, []Op{
-		call(Send, 0, 10, OK, sent("m")), call(Receive, 5, 20, OK, came("m", 0, 1, 15)), call(Forward, 20, 30, OK, lease("m", 1)), letter("m", 0),
+		call(Send, 0, 10, OK, sent("m")), call(Receive, 5, 20, OK, came("m", 0, 1, 15)), call(Forward, 20, 30, OK, lease("m", 1)),
 		call(Redrive, 30, 40, OK).with(func(o *Op) { o.Topic, o.N = "dead", 1 }), call(Receive, 45, 50, OK, came("m", 1, 2, 48)), call(Ack, 50, 60, OK, lease("m", 2)),
 	}},
 	{"a redrive that did nothing", "a dead letter comes back once", deadRules, []Op{
 		call(Send, 0, 10, OK, sent("m")), call(Receive, 5, 20, OK, came("m", 0, 1, 15)), call(Forward, 20, 30, OK, lease("m", 1)), letter("m", 0),
 		call(Redrive, 30, 40, OK).with(func(o *Op) { o.Topic, o.N = "dead", 1 }),
 	}},
-	{"back twice", "a dead letter comes back once", deadRules, []Op{
+	{"back, and still there", "each dead letter is there once", deadRules, []Op{
 		call(Send, 0, 10, OK, sent("m")), call(Receive, 5, 20, OK, came("m", 0, 1, 15)), call(Forward, 20, 30, OK, lease("m", 1)), letter("m", 0),
-		call(Redrive, 30, 40, OK).with(func(o *Op) { o.Topic, o.N = "dead", 2 }), call(Receive, 45, 50, OK, came("m", 1, 2, 48), came("m", 2, 3, 48)),
-		call(Ack, 50, 60, OK, lease("m", 2), lease("m", 3)),
+		call(Redrive, 30, 40, OK).with(func(o *Op) { o.Topic, o.N = "dead", 1 }), call(Receive, 45, 50, OK, came("m", 1, 2, 48)), call(Ack, 50, 60, OK, lease("m", 2)),
+	}},
+	{"back twice", "a dead letter comes back once", deadRules, []Op{
+		call(Send, 0, 10, OK, sent("m")), call(Receive, 5, 20, OK, came("m", 0, 1, 15)), call(Forward, 20, 30, OK, lease("m", 1)),
+		call(Redrive, 30, 40, OK).with(func(o *Op) { o.Topic, o.N = "dead", 1 }), call(Receive, 45, 50, OK, came("m", 1, 2, 48), came("m", 2, 3, 48)),
+		call(Ack, 50, 60, OK, lease("m", 2)), call(Ack, 50, -1, Unknown, lease("m", 3)),
 	}},
 	{"a reset brings back what was acknowledged", "", drainedRules, []Op{
 		call(Send, 0, 10, OK, sent("m")), call(Receive, 5, 20, OK, came("m", 0, 1, 15)), call(Ack, 20, 30, OK, lease("m", 1)), reset(0),

@@ -87,7 +87,7 @@ type Op struct {
 type Item struct {
 	ID      string  `json:"id"`
 	Outcome Outcome `json:"outcome"`
-	Invalid bool    `json:"invalid,omitempty"` // the answer was that the handle is not valid (any more)
+	Invalid bool    `json:"invalid,omitempty"` // the answer was that the handle is not valid (any more), or that a recall is too late
 	Body    string  `json:"body,omitempty"`    // or a digest of it
 	Key     string  `json:"key,omitempty"`     // message group or lite topic, in which order counts
 	Due     Time    `json:"due,omitempty"`     // not to be delivered before

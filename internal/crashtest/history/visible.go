@@ -94,7 +94,7 @@ func (c *checker) visible() {
 	for _, m := range c.sent {
 		for _, r := range m.recalls {
 			others := slices.ContainsFunc(m.recalls, func(o *Op) bool { return o != r && o.Outcome != Fail })
-			if r.Outcome == Fail && r.Ended+c.rules.Slack < m.due && !others && m.must() && m.allowed(false) == 1 {
+			if r.Items[0].Invalid && r.Ended+c.rules.Slack < m.due && !others && m.must() && m.allowed(false) == 1 {
 				c.violate("a recall in time succeeds", "%s was refused %d ms before its time (%s)", m.id, (m.due-r.Ended)/1e6, r.Code)
 			}
 		}

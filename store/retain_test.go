@@ -34,7 +34,7 @@ func removeViews(t *testing.T, fs vfs.FS) {
 
 // TestViewsMayBeDeletedAfterRetention: what is left of the log is enough.
 //
-//fault:files all views are deleted after the oldest segments were => they are rebuilt from a snapshot in the log
+//fault:damage all views are deleted after the oldest segments were => they are rebuilt from a snapshot in the log
 func TestViewsMayBeDeletedAfterRetention(t *testing.T) {
 	fs := memfs.New()
 	a, c := queue.Key{Topic: 1, Queue: 0}, queue.Key{Topic: 1, Queue: 7}
@@ -66,7 +66,7 @@ func TestViewsMayBeDeletedAfterRetention(t *testing.T) {
 
 // TestCheckpointBelowTheLog is set aside: a newer one was damaged, or was not saved.
 //
-//fault:files only an old checkpoint is left, of a part of the log that was deleted => it is set aside, the start goes from a snapshot in the log
+//fault:damage only an old checkpoint is left, of a part of the log that was deleted => it is set aside, the start goes from a snapshot in the log
 func TestCheckpointBelowTheLog(t *testing.T) {
 	fs := memfs.New()
 	k := queue.Key{Topic: 1, Queue: 0}

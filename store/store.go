@@ -135,7 +135,7 @@ func (s *Store) open() (err error) {
 		return err
 	}
 	s.dups = dedup.New(dedup.Options{FS: s.o.FS, Dir: s.path(DedupDir), Window: s.o.DuplicateWindow, Bytes: s.o.DuplicateBytes, Log: s.o.Log})
-	if s.index, err = index.Open(index.Options{FS: s.o.FS, Dir: s.path(IndexDir), RunEntries: s.o.IndexRunEntries, Log: s.o.Log}); err != nil {
+	if s.index, err = index.Open(index.Options{FS: s.o.FS, Dir: s.path(IndexDir), RunEntries: s.o.IndexRunEntries, First: s.log.First, Log: s.o.Log}); err != nil {
 		return err
 	}
 	return s.loadCheckpoint()

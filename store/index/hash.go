@@ -85,9 +85,16 @@ func Keys(sys []byte) func(yield func([]byte) bool) {
 	}
 }
 
-// OfRecord appends to dst what the message that a record stores is found by; most records store none.
+// OfRecord appends to dst what the message that a record stores, or carries forward, is found by; most records
+// have none.
 func OfRecord(dst []uint64, r *record.Record) ([]uint64, error) {
 	switch r.Type {
+	case record.TypeMove:
+		in, err := record.Unwrap(*r)
+		if err != nil {
+			return dst, err
+		}
+		return OfRecord(dst, &in)
 	case record.TypeMsg:
 		m, err := record.DecodeMsg(r.Body)
 		if err != nil {

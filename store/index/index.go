@@ -7,7 +7,8 @@
 // depends on the log alone, so the list of runs does, too; a checkpoint holds that list and the buffer, and
 // no file of a run. A run whose file is not there, was damaged, or holds something else than the list says
 // (the log's tail was lost and written anew) is rebuilt from its part of the log, and until then a look-up
-// says which times it does not know. docs/format/index.md draws both.
+// says which times it does not know. If the log has lost the beginning of that part to retention, the file has
+// what is left: nobody can read the rest. docs/format/index.md draws both.
 //
 // A Store has no goroutines. Add, DropBefore, Encode, Decode and Reset are calls of the view's one owner
 // and never wait for a disk; Lookup and Stats may come from anywhere; Work, which does, is called by one
@@ -40,6 +41,8 @@ type Options struct {
 	// Pending bounds the runs that wait in memory for their file. What is beyond is taken from the log
 	// again. Default 4.
 	Pending int
+	// First is where the log begins by now. Default: at 0.
+	First func() record.Pos
 	// Log receives what an operator acts on. Default: discard.
 	Log *slog.Logger
 }
@@ -74,6 +77,9 @@ func Open(o Options) (*Store, error) {
 	}
 	if o.Pending == 0 {
 		o.Pending = 4
+	}
+	if o.First == nil {
+		o.First = func() record.Pos { return 0 }
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -180,6 +186,7 @@ type Stats struct {
 	Written  int64 // files written since Open
 	Rebuilt  int64 // of them, from the log, because they were not there or damaged
 	Damaged  int64 // files found damaged or holding something else
+	Partial  int   // runs whose file has only what the log had when it was rebuilt
 	Dropped  int64 // runs given up in memory because too many waited
 	Adopted  int64 // files of a former process found good and used again
 	Failures int64 // files that could not be written
@@ -192,12 +199,15 @@ func (s *Store) Stats() Stats {
 	t := s.counts
 	t.Runs, t.Pending, t.Entries = len(s.runs), s.pending, int64(len(s.buffer))
 	for _, r := range s.runs {
-		t.Entries += int64(r.count)
+		t.Entries += int64(r.inFile().count)
 		switch r.state {
 		case missing, lost:
 			t.Missing++
 		case stored:
-			t.Bytes += fileSize(int(r.count))
+			t.Bytes += fileSize(int(r.inFile().count))
+		}
+		if r.part != nil {
+			t.Partial++
 		}
 	}
 	return t

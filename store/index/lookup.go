@@ -14,16 +14,17 @@ import (
 type Gap struct{ FromMS, ToMS int64 }
 
 // Lookup calls fn with the positions of the messages that may have what hash is of, until fn wants no more:
-// the newest ones first, in portions, each of which rises. Runs without a message in [fromMS, toMS) are left
+// the newest ones first, in portions, each of which rises. Positions that the log has deleted are left out. Runs without a message in [fromMS, toMS) are left
 // out, with 0 for no bound; those that are looked at may have others. It returns what could not be looked at.
 // It costs a pass over the buffer and two reads for each run.
 func (s *Store) Lookup(hash uint64, fromMS, toMS int64, fn func([]record.Pos) (more bool, err error)) ([]Gap, error) {
 	s.mu.RLock()
 	runs, buffer, open := s.runs, s.buffer, s.open
 	s.mu.RUnlock()
+	first := s.o.First()
 	within := func(p *span) bool { return p.count > 0 && p.max >= fromMS && (toMS == 0 || p.min < toMS) }
 	if within(&open) {
-		if more, err := give(fn, scan(buffer, hash)); err != nil || !more {
+		if more, err := give(fn, first, scan(buffer, hash)); err != nil || !more {
 			return nil, err
 		}
 	}
@@ -40,14 +41,17 @@ func (s *Store) Lookup(hash uint64, fromMS, toMS int64, fn func([]record.Pos) (m
 			gaps = append(gaps, Gap{FromMS: r.min, ToMS: r.max})
 			continue
 		}
-		if more, err := give(fn, found); err != nil || !more {
+		if more, err := give(fn, first, found); err != nil || !more {
 			return gaps, err
 		}
 	}
 	return gaps, nil
 }
 
-func give(fn func([]record.Pos) (bool, error), found []record.Pos) (bool, error) {
+func give(fn func([]record.Pos) (bool, error), first record.Pos, found []record.Pos) (bool, error) {
+	for len(found) > 0 && found[0] < first {
+		found = found[1:]
+	}
 	if len(found) == 0 {
 		return true, nil
 	}
@@ -62,7 +66,7 @@ func (s *Store) inRun(r *run, hash uint64) ([]record.Pos, error) {
 	case missing, lost:
 		return nil, nil
 	}
-	found, err := r.readFile(s.o.FS, s.path(fileName(r.first)), hash)
+	found, err := r.inFile().readFile(s.o.FS, s.path(fileName(r.first)), hash)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), mqerr.Is(err, mqerr.Corrupt):
 		s.damaged(r, err)

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/internal/vfs"
 	"github.com/perigee-mq/perigee/internal/vfs/memfs"
 	"github.com/perigee-mq/perigee/store/record"
@@ -20,20 +21,41 @@ import (
 // fakeLog is a log of messages in memory.
 type fakeLog struct {
 	records []record.Record
+	first   record.Pos
 	end     record.Pos
 	time    int64
+}
+
+// move carries a record forward.
+func (l *fakeLog) move(in record.Record) record.Record {
+	in, err := record.Unwrap(in)
+	if err != nil {
+		panic(err)
+	}
+	m := record.Wrap(&in)
+	m.Version = record.Version
+	b := make([]byte, record.MoveSize(&m))
+	record.PutMove(b, &m)
+	return l.put(record.TypeMove, b)
 }
 
 func (l *fakeLog) add(m *record.Msg) record.Record {
 	b := make([]byte, record.MsgSize(m))
 	record.PutMsg(b, m)
-	r := record.Record{Header: record.Header{Type: record.TypeMsg, Pos: l.end, Time: l.time, Size: uint32(record.Total(len(b)))}, Body: b}
+	return l.put(record.TypeMsg, b)
+}
+
+func (l *fakeLog) put(typ record.Type, b []byte) record.Record {
+	r := record.Record{Header: record.Header{Type: typ, Version: record.Version, Pos: l.end, Time: l.time, Size: uint32(record.Total(len(b)))}, Body: b}
 	l.records = append(l.records, r)
 	l.end = r.End()
 	return r
 }
 
 func (l *fakeLog) read(from record.Pos, fn func(record.Record) error) error {
+	if from < l.first {
+		return mqerr.New(mqerr.NotFound, "position %d was deleted", from)
+	}
 	for _, r := range l.records {
 		if r.Pos < from {
 			continue
@@ -89,7 +111,7 @@ type machine struct {
 
 func (m *machine) open(t *rapid.T) {
 	var err error
-	m.s, err = Open(Options{FS: m.fs, Dir: "index", RunEntries: m.runs, Pending: 2})
+	m.s, err = Open(Options{FS: m.fs, Dir: "index", RunEntries: m.runs, Pending: 2, First: func() record.Pos { return m.log.first }})
 	require.NoError(t, err)
 }
 
@@ -97,6 +119,9 @@ func (m *machine) open(t *rapid.T) {
 func (m *machine) want(hash uint64, from, to int64) []record.Pos {
 	var all []record.Pos
 	for _, r := range m.log.records {
+		if r.Pos < m.log.first {
+			continue
+		}
 		if hashes, _ := OfRecord(nil, &r); slices.Contains(hashes, hash) && r.Time >= from && (to == 0 || r.Time < to) {
 			all = append(all, r.Pos)
 		}
@@ -184,7 +209,7 @@ func TestModel(t *testing.T) {
 				before := m.s.Encode(nil)
 				m.open(t)
 				from := 0
-				if m.saved != nil && rapid.Bool().Draw(t, "from checkpoint") {
+				if m.saved != nil && (m.log.first > 0 || rapid.Bool().Draw(t, "from checkpoint")) {
 					require.NoError(t, m.s.Decode(m.saved))
 					from = m.upTo
 				}
@@ -192,6 +217,23 @@ func TestModel(t *testing.T) {
 					put(t, m.s, r)
 				}
 				require.Equal(t, before, m.s.Encode(nil))
+			},
+			"move": func(t *rapid.T) {
+				if len(m.log.records) > 0 {
+					put(t, m.s, m.log.move(rapid.SampledFrom(m.log.records).Draw(t, "record")))
+				}
+			},
+			"delete": func(t *rapid.T) {
+				if len(m.log.records) == 0 {
+					return
+				}
+				first := rapid.SampledFrom(m.log.records).Draw(t, "first").Pos
+				if first <= m.log.first {
+					return
+				}
+				m.s.DropBefore(first)
+				m.saved, m.upTo = m.s.Encode(nil), len(m.log.records)
+				m.log.first = first
 			},
 			"lost tail": func(t *rapid.T) {
 				n := rapid.IntRange(m.upTo, len(m.log.records)).Draw(t, "left")
@@ -307,4 +349,62 @@ func TestStaleFile(t *testing.T) {
 	require.Empty(t, found)
 	s, _ = fill("new")
 	require.EqualValues(t, 3, s.Stats().Adopted)
+}
+
+// TestPartialRun: the file of a run is lost when the log has deleted a part of what it is of. It is rebuilt from
+// the rest, once; a start does that again. What cannot be read at all is lost, and said.
+func TestPartialRun(t *testing.T) {
+	m := &machine{fs: memfs.New(), runs: 20}
+	open := func() *Store {
+		s, err := Open(Options{FS: m.fs, Dir: "index", RunEntries: m.runs, First: func() record.Pos { return m.log.first }})
+		require.NoError(t, err)
+		return s
+	}
+	work := func(s *Store, read Reader) (n int) {
+		for more := true; more; n++ {
+			var err error
+			more, err = s.Work(read)
+			require.NoError(t, err)
+			require.Less(t, n, 100)
+		}
+		return n - 1
+	}
+	s := open()
+	for i := range 30 { // 3 runs
+		m.log.time++
+		put(t, s, m.log.add(&record.Msg{Topic: topicT, Type: record.MsgNormal, ID: fmt.Appendf(nil, "id%d", i), Sys: sysOf("k")}))
+	}
+	hash := Hash(topicT, Key, []byte("k"))
+	require.Equal(t, 2, work(s, m.log.read))
+	m.log.first = m.log.records[5].Pos
+	s.DropBefore(m.log.first)
+	saved := s.Encode(nil)
+	found, gaps := lookup(t, s, hash, 0, 0)
+	require.Empty(t, gaps)
+	require.Equal(t, m.want(hash, 0, 0), found, "what is deleted is not found, the file stays")
+
+	require.NoError(t, m.fs.Remove(s.path(fileName(0))))
+	_, gaps = lookup(t, s, hash, 0, 0)
+	require.Equal(t, []Gap{{1, 10}}, gaps)
+	for range 2 {
+		require.Equal(t, 1, work(s, m.log.read))
+		require.Equal(t, 1, s.Stats().Partial)
+		require.EqualValues(t, 50, s.Stats().Entries)
+		found, gaps = lookup(t, s, hash, 0, 0)
+		require.Empty(t, gaps)
+		require.Equal(t, m.want(hash, 0, 0), found)
+		require.Equal(t, saved, s.Encode(nil), "what a checkpoint says depends on the log alone")
+		require.Zero(t, work(s, m.log.read), "it is well")
+		s = open()
+		require.NoError(t, s.Decode(saved))
+		_, gaps = lookup(t, s, hash, 0, 0)
+		require.Equal(t, []Gap{{1, 10}}, gaps, "it is not the file of the whole run")
+	}
+	require.Equal(t, 1, work(s, func(record.Pos, func(record.Record) error) error { return mqerr.New(mqerr.Corrupt, "damaged") }))
+	_, gaps = lookup(t, s, hash, 0, 0)
+	require.Equal(t, []Gap{{1, 10}}, gaps)
+	require.Zero(t, work(s, m.log.read), "it is not tried for ever")
+	s.DropBefore(m.log.records[10].Pos)
+	_, gaps = lookup(t, s, hash, 0, 0)
+	require.Empty(t, gaps)
 }

@@ -51,4 +51,13 @@ type run struct {
 	span
 	state   state
 	entries []entry // of a pending run, by position
+	part    *span   // what the file has, if the log did not have all when it was rebuilt
+}
+
+// inFile is what the file of the run has. Its name is that of the whole run.
+func (r *run) inFile() *span {
+	if r.part != nil {
+		return r.part
+	}
+	return &r.span
 }

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/internal/vfs"
 	"github.com/perigee-mq/perigee/store/record"
 )
@@ -26,6 +27,7 @@ func (s *Store) Work(read Reader) (more bool, err error) {
 		return false, s.clean()
 	}
 	var b []byte
+	var part *span
 	switch {
 	case s.has(r):
 		s.took(r, &run{span: r.span, state: stored}, &s.counts.Adopted)
@@ -33,11 +35,10 @@ func (s *Store) Work(read Reader) (more bool, err error) {
 	case r.state == pending:
 		b = encodeFile(&r.span, slices.Clone(r.entries))
 	default:
-		var whole bool
-		if b, whole, err = r.rebuild(read); err != nil {
+		if b, part, err = s.rebuild(r, read); err != nil {
 			return true, err
 		}
-		if !whole {
+		if b == nil {
 			s.o.Log.Error("part of the index is lost: the log does not have its messages any more", slog.Int64("from", int64(r.first)), slog.Int64("to", int64(r.last)))
 			s.took(r, &run{span: r.span, state: lost}, nil)
 			return true, nil
@@ -49,7 +50,7 @@ func (s *Store) Work(read Reader) (more bool, err error) {
 		s.mu.Unlock()
 		return true, err
 	}
-	s.took(r, &run{span: r.span, state: stored}, &s.counts.Written)
+	s.took(r, &run{span: r.span, state: stored, part: part}, &s.counts.Written)
 	if r.state == missing {
 		s.mu.Lock()
 		s.counts.Rebuilt++
@@ -110,12 +111,33 @@ func (s *Store) took(old, with *run, count *int64) {
 
 var errEnough = errors.New("enough")
 
-// rebuild makes the file of a run from its part of the log; whole is false if the log has something else.
-func (s *span) rebuild(read Reader) (b []byte, whole bool, err error) {
-	entries := make([]entry, 0, s.count)
-	var got span
+// rebuild makes the file of a run from its part of the log, nil if the log has something else. Where the log has
+// deleted the beginning of that part, part says what the file has.
+func (s *Store) rebuild(r *run, read Reader) (b []byte, part *span, err error) {
+	for {
+		from := max(r.first, s.o.First())
+		entries, got, err := r.collect(from, read)
+		switch {
+		case mqerr.Is(err, mqerr.NotFound) && s.o.First() > from:
+			continue // more was deleted meanwhile
+		case mqerr.Is(err, mqerr.NotFound), mqerr.Is(err, mqerr.Corrupt): // no other try will read it
+			return nil, nil, nil
+		case err != nil:
+			return nil, nil, err
+		case got == r.span:
+			return encodeFile(&got, entries), nil, nil
+		case from == r.first || got.count == 0 || got.count > r.count || got.last != r.last:
+			return nil, nil, nil
+		}
+		return encodeFile(&got, entries), &got, nil
+	}
+}
+
+// collect reads the entries of a run from a position on.
+func (s *span) collect(from record.Pos, read Reader) (entries []entry, got span, err error) {
+	entries = make([]entry, 0, s.count)
 	var hashes []uint64
-	err = read(s.first, func(r record.Record) error {
+	err = read(from, func(r record.Record) error {
 		if r.Pos > s.last || got.count > s.count {
 			return errEnough
 		}
@@ -129,13 +151,10 @@ func (s *span) rebuild(read Reader) (b []byte, whole bool, err error) {
 		}
 		return nil
 	})
-	if err != nil && !errors.Is(err, errEnough) {
-		return nil, false, err
+	if errors.Is(err, errEnough) {
+		err = nil
 	}
-	if got != *s {
-		return nil, false, nil
-	}
-	return encodeFile(s, entries), true, nil
+	return entries, got, err
 }
 
 // clean removes the files that belong to no run.

@@ -8,6 +8,7 @@
 //	DIR/VERSION     format and node id (docs/format/controller.md)
 //	DIR/raft.db     log and votes, bbolt
 //	DIR/snapshots/  the last two snapshots
+//	DIR/ballast     space for the day on which the disk is full
 package raft
 
 import (
@@ -23,6 +24,7 @@ import (
 
 	"github.com/perigee-mq/perigee/controller/state"
 	"github.com/perigee-mq/perigee/internal/mqerr"
+	"github.com/perigee-mq/perigee/internal/vfs"
 )
 
 const (
@@ -62,6 +64,8 @@ type Node struct {
 	o       Options
 	dir     *dir
 	store   *store
+	ballast *ballast
+	closing chan struct{} // closed by Close
 	machine *machine
 	raft    *hraft.Raft
 	failed  chan error
@@ -76,7 +80,7 @@ func Open(o Options) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{o: o, dir: d, failed: make(chan error, 1), notify: make(chan bool, 8)}
+	n := &Node{o: o, dir: d, failed: make(chan error, 1), notify: make(chan bool, 8), closing: make(chan struct{})}
 	if err := n.start(); err != nil {
 		if n.store != nil {
 			err = errors.Join(err, n.store.Close())
@@ -97,7 +101,9 @@ func (n *Node) start() error {
 	if err != nil {
 		return mqerr.New(mqerr.Corrupt, "controller log %s: %w", filepath.Join(n.o.Dir, "raft.db"), err)
 	}
-	n.store = &store{BoltStore: bolt, fail: n.fail}
+	n.ballast = &ballast{fs: vfs.OS, dir: n.o.Dir, log: n.o.Log}
+	n.ballast.keep()
+	n.store = &store{BoltStore: bolt, fail: n.fail, ballast: n.ballast, closing: n.closing}
 	logs, err := hraft.NewLogCache(512, n.store)
 	if err != nil {
 		return err
@@ -228,8 +234,12 @@ func (n *Node) machineError() error {
 }
 
 // Apply carries out a command on the cluster and returns its result; a refusal is an error too. An
-// error of kind UnknownOutcome says that the command may still be carried out.
+// error of kind UnknownOutcome says that the command may still be carried out, DiskFull that this node's disk
+// has no room for it and nothing was done.
 func (n *Node) Apply(c state.Command) (state.Result, error) {
+	if err := n.ballast.room(c); err != nil {
+		return state.Result{}, err
+	}
 	b, err := state.EncodeCommand(c, n.o.Release)
 	if err != nil {
 		return state.Result{}, err
@@ -282,6 +292,7 @@ func (n *Node) Snapshot() error { return n.raft.Snapshot().Error() }
 
 // Close stops the node and gives its directory back.
 func (n *Node) Close() error {
+	close(n.closing)
 	err := n.raft.Shutdown().Error()
 	close(n.notify) // Shutdown has waited for every goroutine that sends to it
 	n.wg.Wait()

@@ -10,10 +10,13 @@ import (
 	"github.com/perigee-mq/perigee/internal/mqerr"
 )
 
-// store reports write errors: the library would go on with a log that may have a hole.
+// store reports write errors: the library would go on with a log that may have a hole. A disk without space
+// is none: the write waits.
 type store struct {
 	*raftboltdb.BoltStore
-	fail func(error)
+	fail    func(error)
+	ballast *ballast
+	closing chan struct{} // closed when the node stops: nobody waits for space then
 }
 
 func (s *store) check(err error) error {
@@ -24,18 +27,24 @@ func (s *store) check(err error) error {
 }
 
 // StoreLog stores one entry.
-func (s *store) StoreLog(l *hraft.Log) error { return s.check(s.BoltStore.StoreLog(l)) }
+func (s *store) StoreLog(l *hraft.Log) error {
+	return s.write(func() error { return s.BoltStore.StoreLog(l) })
+}
 
 // StoreLogs stores entries.
-func (s *store) StoreLogs(l []*hraft.Log) error { return s.check(s.BoltStore.StoreLogs(l)) }
+func (s *store) StoreLogs(l []*hraft.Log) error {
+	return s.write(func() error { return s.BoltStore.StoreLogs(l) })
+}
 
 // DeleteRange deletes entries.
 func (s *store) DeleteRange(first, last uint64) error {
-	return s.check(s.BoltStore.DeleteRange(first, last))
+	return s.write(func() error { return s.BoltStore.DeleteRange(first, last) })
 }
 
 // Set stores a vote or a term.
-func (s *store) Set(k, v []byte) error { return s.check(s.BoltStore.Set(k, v)) }
+func (s *store) Set(k, v []byte) error { return s.write(func() error { return s.BoltStore.Set(k, v) }) }
 
 // SetUint64 stores a term.
-func (s *store) SetUint64(k []byte, v uint64) error { return s.check(s.BoltStore.SetUint64(k, v)) }
+func (s *store) SetUint64(k []byte, v uint64) error {
+	return s.write(func() error { return s.BoltStore.SetUint64(k, v) })
+}

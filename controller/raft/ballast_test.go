@@ -1,0 +1,110 @@
+package raft
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/perigee-mq/perigee/controller/state"
+	"github.com/perigee-mq/perigee/internal/mqerr"
+	"github.com/perigee-mq/perigee/internal/vfs/smalldisk"
+)
+
+// On a full disk changes are refused and nothing breaks; they are taken again when there is space, also of a
+// write that the disk refused behind the check.
+//
+//fault:space the disk of a controller is full => changes of topics and groups are refused, nothing is lost, they are taken again when there is space
+func TestFullDisk(t *testing.T) {
+	disk := smalldisk.Mount(t, 24<<20)
+	dir := filepath.Join(disk.Dir, "controller")
+	n := mustOpen(t, Options{Dir: dir})
+	n.put(t, "before")
+	put := func(name string) error {
+		_, err := n.Apply(state.PutGroup{Name: name})
+		return err
+	}
+	disk.Fill(0)
+	for range 3 {
+		if err := put("refused"); !mqerr.Is(err, mqerr.DiskFull) {
+			t.Fatalf("%v", err)
+		}
+	}
+	if _, err := n.Apply(state.Resign{Shard: 1}); mqerr.Is(err, mqerr.DiskFull) {
+		t.Errorf("brokers are refused too early: %v", err)
+	}
+	// The check is passed by, until even the ballast is used up and filled by others.
+	for i := 0; n.ballast.have; i++ {
+		b, err := state.EncodeCommand(state.PutGroup{Name: fmt.Sprintf("large%d", i)}, fmt.Sprintf("%0100000d", i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := n.raft.Apply(b, time.Second).Error(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	disk.Fill(0)
+	if err := put("refused"); !mqerr.Is(err, mqerr.DiskFull) {
+		t.Fatalf("%v", err)
+	}
+	if _, err := n.Apply(state.Resign{Shard: 1}); !mqerr.Is(err, mqerr.DiskFull) {
+		t.Errorf("%v", err)
+	}
+	large, err := state.EncodeCommand(state.PutGroup{Name: "waits"}, fmt.Sprintf("%01000000d", 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	waits := n.raft.Apply(large, time.Second)
+	waited := make(chan error, 1)
+	go func() { waited <- waits.Error() }()
+	select {
+	case err := <-waited:
+		t.Logf("the log had room left for it (%v)", err)
+		waited <- err
+	case <-time.After(3 * fullPause):
+	}
+	disk.Empty()
+	select {
+	case err := <-waited:
+		if err != nil {
+			t.Fatal(err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("it did not go on")
+	}
+	n.put(t, "after")
+	select {
+	case err := <-n.Failed():
+		t.Fatalf("it failed: %v", err)
+	default:
+	}
+	n.stop(t)
+	n = mustOpen(t, Options{Dir: dir})
+	n.View(func(s *state.State) {
+		for _, name := range []string{"before", "after", "waits", "large0"} {
+			if s.Group(name) == nil {
+				t.Errorf("group %s is lost", name)
+			}
+		}
+		if s.Group("refused") != nil {
+			t.Error("a refused change was made")
+		}
+	})
+	n.stop(t)
+}
+
+// A node that waits for space can be stopped.
+func TestStopOnFullDisk(t *testing.T) {
+	disk := smalldisk.Mount(t, 16<<20)
+	n := mustOpen(t, Options{Dir: filepath.Join(disk.Dir, "controller")})
+	n.put(t, "before")
+	n.ballast.spend()
+	disk.Fill(0)
+	large, err := state.EncodeCommand(state.PutGroup{Name: "waits"}, fmt.Sprintf("%04000000d", 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := n.raft.Apply(large, time.Second)
+	n.stop(t)
+	_ = f.Error()
+}

@@ -4,6 +4,7 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -20,6 +21,7 @@ import (
 	"github.com/perigee-mq/perigee/broker/server"
 	"github.com/perigee-mq/perigee/internal/brokerapi"
 	"github.com/perigee-mq/perigee/internal/mqerr"
+	"github.com/perigee-mq/perigee/internal/obs"
 	"github.com/perigee-mq/perigee/internal/vfs"
 	"github.com/perigee-mq/perigee/store"
 	"github.com/perigee-mq/perigee/store/commitlog"
@@ -53,6 +55,9 @@ type Options struct {
 	FS vfs.FS
 	// Metrics is where instruments are registered; nil: nowhere.
 	Metrics metric.Meter
+	// MetricsLimit bounds the topics, and the pairs of a topic and a group, that metrics show. Default 10,000,
+	// at most obs.SeriesMax.
+	MetricsLimit int
 	// Release is this program's version, for messages to people.
 	Release string
 	// Log receives what an operator acts on. Default: discard.
@@ -66,6 +71,10 @@ func (o Options) withDefaults() Options {
 	if o.FS == nil {
 		o.FS = vfs.OS
 	}
+	if o.MetricsLimit <= 0 {
+		o.MetricsLimit = 10_000
+	}
+	o.MetricsLimit = min(o.MetricsLimit, obs.SeriesMax)
 	if o.DrainTimeout == 0 {
 		o.DrainTimeout = 10 * time.Second
 	}
@@ -95,6 +104,7 @@ type Broker struct {
 	failed chan error
 
 	link     *server.Server // nil without a listener
+	log      logMetrics
 	recovery engine.Recovery
 	running  atomic.Pointer[engine.Engine] // set when recovered
 	look     chan struct{}                 // holds a token when the disk is to be looked at now
@@ -186,10 +196,23 @@ func (b *Broker) open() error {
 		return err
 	}
 	b.store = st
+	if b.o.Metrics != nil {
+		if err := b.registerLog(st.Log()); err != nil {
+			return errors.Join(err, st.Close())
+		}
+	}
 	o := b.o.Engine
 	o.Store = st
 	o.Recovery = &b.recovery
 	o.Events.WantTopic = b.wanted.Want
+	o.Events.Wrote = b.log.wrote
+	recovery := o.Events.Recovered
+	o.Events.Recovered = func(from, to record.Pos, records int64, took time.Duration) {
+		b.log.recovered.Store(&recovered{from, to, records, took})
+		if recovery != nil {
+			recovery(from, to, records, took)
+		}
+	}
 	failed := o.Events.Failed
 	o.Events.Failed = func(err error) {
 		if failed != nil {
@@ -204,7 +227,7 @@ func (b *Broker) open() error {
 	b.engine.LookAtSpace() // before the first request
 	b.running.Store(b.engine)
 	if b.o.Metrics != nil {
-		if err := register(b.o.Metrics, b.engine); err != nil {
+		if err := b.register(b.engine); err != nil {
 			return b.abandon(err)
 		}
 	}
@@ -217,6 +240,8 @@ func (b *Broker) logEvents() commitlog.Events {
 		SegmentRolled:   func(base record.Pos) { b.o.Log.Debug("segment rolled", "base", int64(base)) },
 		SegmentPrepared: func(record.Pos, time.Duration) { b.lookSoon() },
 		PrepareFailed:   func(error) { b.lookSoon() },
+		Synced:          b.log.synced,
+		Failed:          func(error) { b.log.failures.Add(1) },
 	}
 }
 

@@ -21,7 +21,7 @@ func newSpaceGauges(r *registrar) *spaceGauges {
 		free:    r.gauge("perigee_space_free", "free part of the file system with the broker's data; absent if it is not known", "bytes"),
 		room:    r.gauge("perigee_space_log_room", "what can be appended to the commit log into files that are there", "bytes"),
 		stuck:   r.gauge("perigee_space_stuck", "1 while the next file of the commit log or of the consume queues cannot be made", ""),
-		refused: r.counter("perigee_space_refused", "requests refused for lack of space, by who wanted to write; of what the broker does by itself: how often it was put off"),
+		refused: r.counter("perigee_space_refused", "requests refused for lack of space, by who wanted to write; of what the broker does by itself: how often it was put off", "writer"),
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/metric"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/keepalive"
 
@@ -47,6 +48,8 @@ type Options struct {
 	AdvertiseAddr string
 	// Silence is how long a broker may say nothing before its master is marked. Default 3 s.
 	Silence time.Duration
+	// Metrics is where instruments are registered; nil: nowhere.
+	Metrics metric.Meter
 	// Release is that of this binary. Default "dev".
 	Release string
 	// Log receives this tier's records. Default: discard.
@@ -112,7 +115,11 @@ func New(o Options) (*Controller, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	return &Controller{o: o, ready: make(chan struct{}), health: rpc.NewHealth(controllerv1.ControllerService_ServiceDesc.ServiceName)}, nil
+	c := &Controller{o: o, ready: make(chan struct{}), health: rpc.NewHealth(controllerv1.ControllerService_ServiceDesc.ServiceName)}
+	if o.Metrics != nil {
+		return c, c.register(o.Metrics)
+	}
+	return c, nil
 }
 
 // Ready is closed when the controller leads, or follows a leader, and serves. It stays open if Run fails.

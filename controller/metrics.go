@@ -1,11 +1,18 @@
 package controller
 
 import (
+	"context"
 	"os"
 	"path/filepath"
+	"strconv"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
 
 	"github.com/perigee-mq/perigee/controller/registry"
 	"github.com/perigee-mq/perigee/controller/state"
+	"github.com/perigee-mq/perigee/internal/obs"
 )
 
 // Stats are the figures of a controller node for metrics. Nothing here costs a system call per
@@ -28,4 +35,91 @@ func (c *Controller) Stats() Stats {
 		s.LogBytes = info.Size()
 	}
 	return s
+}
+
+// raftStates are the roles of a node in the raft library, by its names.
+var raftStates = []string{"Follower", "Candidate", "Leader", "Shutdown"}
+
+// register makes the controller's instruments. Before Ready there is nothing to show.
+func (c *Controller) register(m metric.Meter) error {
+	r := obs.NewInstruments(m)
+	up := r.Gauge("perigee_controller_up", "1 when this controller leads or knows a leader", "")
+	leads := r.Gauge("perigee_controller_leads", "1 when this controller leads", "")
+	role := r.Gauge("perigee_controller_raft_state", "1 for the role that this controller has in raft, 0 for the others", "", "state")
+	numbers := map[string]metric.Int64ObservableGauge{
+		"term":                r.Gauge("perigee_controller_raft_term", "term of raft", ""),
+		"last_log_index":      r.Gauge("perigee_controller_raft_last_index", "index of the newest entry of raft's log", ""),
+		"commit_index":        r.Gauge("perigee_controller_raft_commit_index", "index up to which raft's log is committed", ""),
+		"applied_index":       r.Gauge("perigee_controller_raft_applied_index", "index up to which commands are applied", ""),
+		"last_snapshot_index": r.Gauge("perigee_controller_raft_snapshot_index", "index of the newest snapshot", ""),
+		"num_peers":           r.Gauge("perigee_controller_raft_peers", "other controllers", ""),
+	}
+	contact := r.Gauge("perigee_controller_leader_contact_age", "time since the leader was heard from; absent on the leader and if it never was", "milliseconds")
+	snapshot := r.Gauge("perigee_controller_snapshot_age", "time since the newest snapshot was written; absent if there is none", "milliseconds")
+	logBytes := r.Gauge("perigee_controller_log_size", "size of raft.db; absent if it is unknown", "bytes")
+	topics := r.Gauge("perigee_controller_topics", "topics that are defined", "")
+	groups := r.Gauge("perigee_controller_groups", "consumer groups that are defined", "")
+	brokers := r.Gauge("perigee_controller_brokers", "broker groups, by state: live ones serve, away ones are silent or not caught up; of the leader only", "", "state")
+	sessions := r.Gauge("perigee_controller_broker_sessions", "sessions of brokers; of the leader only", "")
+	watchers := r.Gauge("perigee_controller_proxies", "proxies that follow the definitions; of the leader only", "")
+	pending := r.Gauge("perigee_controller_pending_definitions", "definitions that proxies do not see yet, because a broker has not logged them; of the leader only", "")
+	return r.Observe(func(_ context.Context, o metric.Observer) error {
+		healthy := c.Healthy()
+		o.ObserveInt64(up, flag(healthy == nil))
+		select {
+		case <-c.ready:
+		default:
+			return healthy
+		}
+		s := c.Stats()
+		o.ObserveInt64(leads, flag(s.Leads))
+		for _, name := range raftStates {
+			o.ObserveInt64(role, flag(s.Raft["state"] == name), metric.WithAttributes(attribute.String("state", name)))
+		}
+		for name, g := range numbers {
+			if n, err := strconv.ParseInt(s.Raft[name], 10, 64); err == nil {
+				o.ObserveInt64(g, n)
+			}
+		}
+		if age, err := time.ParseDuration(s.Raft["last_contact"]); err == nil && !s.Leads {
+			o.ObserveInt64(contact, age.Milliseconds())
+		}
+		if at, ok := newestSnapshot(c.o.DataDir); ok {
+			o.ObserveInt64(snapshot, max(0, c.o.Now().Sub(at).Milliseconds()))
+		}
+		if s.LogBytes >= 0 {
+			o.ObserveInt64(logBytes, s.LogBytes)
+		}
+		o.ObserveInt64(topics, int64(s.Topics))
+		o.ObserveInt64(groups, int64(s.Groups))
+		if s.Leads {
+			o.ObserveInt64(brokers, int64(s.Registry.LiveShards), metric.WithAttributes(attribute.String("state", "live")))
+			o.ObserveInt64(brokers, int64(s.Registry.Shards-s.Registry.LiveShards), metric.WithAttributes(attribute.String("state", "away")))
+			o.ObserveInt64(sessions, int64(s.Registry.Sessions))
+			o.ObserveInt64(watchers, int64(s.Registry.Watchers))
+			o.ObserveInt64(pending, int64(s.Registry.Pending))
+		}
+		return nil
+	})
+}
+
+func flag(yes bool) int64 {
+	if yes {
+		return 1
+	}
+	return 0
+}
+
+// newestSnapshot is when the newest snapshot was written.
+func newestSnapshot(dir string) (at time.Time, ok bool) {
+	entries, err := os.ReadDir(filepath.Join(dir, "snapshots"))
+	if err != nil {
+		return at, false
+	}
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && e.IsDir() && filepath.Ext(e.Name()) != ".tmp" && info.ModTime().After(at) {
+			at, ok = info.ModTime(), true
+		}
+	}
+	return at, ok
 }

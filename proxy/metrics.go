@@ -2,34 +2,103 @@ package proxy
 
 import (
 	"context"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+	"google.golang.org/grpc/codes"
+
+	rmqv2 "github.com/perigee-mq/perigee/api/apache/rocketmq/v2"
+	"github.com/perigee-mq/perigee/internal/obs"
+	"github.com/perigee-mq/perigee/proxy/clients"
+	"github.com/perigee-mq/perigee/proxy/edge"
 )
+
+// meters measure the calls of the messaging service, by method.
+type meters struct {
+	latency metric.Float64Histogram
+	all     []*methodMeter
+}
+
+// meter is what the client port is measured with, nil if nobody looks.
+func (p *Proxy) meter() func(string) edge.Meter {
+	if p.o.Metrics == nil {
+		return nil
+	}
+	r := obs.NewInstruments(p.o.Metrics)
+	p.calls = &meters{latency: r.Histogram("rocketmq_rpc_latency",
+		"time of calls of clients; a long poll and a telemetry stream last as long as they wait", "milliseconds", obs.Milliseconds(), "request_code", "is_long_polling")}
+	return func(method string) edge.Meter {
+		long := method == "ReceiveMessage" || method == "PullMessage" || method == "Telemetry"
+		m := &methodMeter{method: method, public: make([]atomic.Int64, len(publicCodes)), latency: p.calls.latency, option: metric.WithAttributeSet(attribute.NewSet(
+			attribute.String("request_code", method), attribute.Bool("is_long_polling", long)))}
+		p.calls.all = append(p.calls.all, m)
+		return m
+	}
+}
+
+// publicCodes are the codes that calls are counted by; others are counted as the first, which is unspecified.
+var publicCodes = func() (list []rmqv2.Code) {
+	for code := range rmqv2.Code_name {
+		list = append(list, rmqv2.Code(code))
+	}
+	slices.Sort(list)
+	return list
+}()
+
+// codeAt is where a public code is in publicCodes.
+var codeAt = func() map[int32]int {
+	at := make(map[int32]int, len(publicCodes))
+	for i, code := range publicCodes {
+		at[int32(code)] = i
+	}
+	return at
+}()
+
+// grpcCodes is how many codes of gRPC there are.
+const grpcCodes = int(codes.Unauthenticated) + 1
+
+// methodMeter counts the calls of a method.
+type methodMeter struct {
+	method  string
+	latency metric.Float64Histogram
+	option  metric.MeasurementOption
+	open    atomic.Int64
+	public  []atomic.Int64 // by place in publicCodes
+	failed  [grpcCodes]atomic.Int64
+}
+
+// Begin counts a call in.
+func (m *methodMeter) Begin() { m.open.Add(1) }
+
+// End counts a call out.
+func (m *methodMeter) End(c edge.Call) {
+	m.open.Add(-1)
+	if c.GRPC == codes.OK {
+		m.public[codeAt[c.Code]].Add(1)
+	} else {
+		m.failed[min(int(c.GRPC), grpcCodes-1)].Add(1)
+	}
+	m.latency.Record(context.Background(), float64(c.Took)/float64(time.Millisecond), m.option)
+}
 
 // register makes the proxy's instruments: observed from plain counters when they are collected.
 func register(m metric.Meter, p *Proxy) error {
-	up, err := m.Int64ObservableGauge("rocketmq_proxy_up", metric.WithDescription("1 when this proxy serves"))
-	if err != nil {
-		return err
-	}
-	known, err := m.Int64ObservableGauge("perigee_proxy_clients", metric.WithDescription("clients known"))
-	if err != nil {
-		return err
-	}
-	waiting, err := m.Int64ObservableGauge("perigee_proxy_receives_waiting", metric.WithDescription("receives that wait for messages"))
-	if err != nil {
-		return err
-	}
-	polls, err := m.Int64ObservableCounter("perigee_proxy_polls", metric.WithDescription("what the long polls have done, by kind"))
-	if err != nil {
-		return err
-	}
-	checks, err := m.Int64ObservableCounter("perigee_proxy_transaction_checks", metric.WithDescription("checks of transactions, by what became of them"))
-	if err != nil {
-		return err
-	}
-	_, err = m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+	r := obs.NewInstruments(m)
+	up := r.Gauge("rocketmq_proxy_up", "1 when this proxy serves", "")
+	known := r.Gauge("perigee_proxy_clients", "clients known", "")
+	producers := r.Gauge("rocketmq_producer_connections", "producers that have sent their settings, by the language of their library", "", "language")
+	consumers := r.Gauge("rocketmq_consumer_connections", "consumers that have sent their settings, by the language of their library and by kind", "", "language", "consume_mode")
+	streams := r.Gauge("perigee_proxy_telemetry_streams", "telemetry streams of clients that are open", "")
+	open := r.Gauge("perigee_proxy_calls_open", "calls of clients that are under way", "", "method")
+	requests := r.Counter("perigee_proxy_requests", "calls of clients, by method and code: the public one, or GRPC_ and that of gRPC where the call itself failed", "method", "code")
+	waiting := r.Gauge("perigee_proxy_receives_waiting", "receives that wait for messages", "")
+	polls := r.Counter("perigee_proxy_polls", "what the long polls have done, by kind", "kind")
+	checks := r.Counter("perigee_proxy_transaction_checks", "checks of transactions, by what became of them", "result")
+	return r.Observe(func(_ context.Context, o metric.Observer) error {
 		serving := int64(0)
 		if p.Healthy() == nil {
 			serving = 1
@@ -38,6 +107,15 @@ func register(m metric.Meter, p *Proxy) error {
 		o.ObserveInt64(up, serving)
 		o.ObserveInt64(known, int64(p.clients.Len()))
 		o.ObserveInt64(waiting, int64(s.Waiting))
+		for who, n := range p.clients.Kinds() {
+			language := attribute.String("language", languageName(who.Language))
+			if who.Type == clients.Producer {
+				o.ObserveInt64(producers, int64(n), metric.WithAttributes(language))
+			} else {
+				o.ObserveInt64(consumers, int64(n), metric.WithAttributes(language, attribute.String("consume_mode", modeName(who.Type))))
+			}
+		}
+		p.calls.observe(o, open, requests, streams)
 		for result, n := range map[string]uint64{"sent": p.checks.Stats().Sent, "no_producer": p.checks.Stats().Unsent} {
 			o.ObserveInt64(checks, int64(n), metric.WithAttributes(attribute.String("result", result)))
 		}
@@ -48,6 +126,49 @@ func register(m metric.Meter, p *Proxy) error {
 			o.ObserveInt64(polls, int64(n), metric.WithAttributes(attribute.String("kind", kind)))
 		}
 		return nil
-	}, up, known, waiting, polls, checks)
-	return err
+	})
+}
+
+// observe shows what was counted. A code that no call has got is absent.
+func (m *meters) observe(o metric.Observer, open metric.Int64ObservableGauge, requests metric.Int64ObservableCounter, streams metric.Int64ObservableGauge) {
+	for _, c := range m.all {
+		method := attribute.String("method", c.method)
+		o.ObserveInt64(open, c.open.Load(), metric.WithAttributes(method))
+		if c.method == "Telemetry" {
+			o.ObserveInt64(streams, c.open.Load())
+		}
+		for i, code := range publicCodes {
+			if n := c.public[i].Load(); n > 0 {
+				o.ObserveInt64(requests, n, metric.WithAttributes(method, attribute.String("code", code.String())))
+			}
+		}
+		for code := range grpcCodes {
+			if n := c.failed[code].Load(); n > 0 {
+				o.ObserveInt64(requests, n, metric.WithAttributes(method, attribute.String("code", "GRPC_"+strings.ToUpper(codes.Code(code).String()))))
+			}
+		}
+	}
+}
+
+func languageName(n int32) string {
+	if n == 0 {
+		return "unknown"
+	}
+	return strings.ToLower(rmqv2.Language(n).String())
+}
+
+func modeName(t clients.Type) string {
+	switch t {
+	case clients.PushConsumer:
+		return "push"
+	case clients.SimpleConsumer:
+		return "simple"
+	case clients.PullConsumer:
+		return "pull"
+	case clients.LitePush:
+		return "lite_push"
+	case clients.LiteSimple:
+		return "lite_simple"
+	}
+	return "unknown"
 }

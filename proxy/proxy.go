@@ -65,6 +65,7 @@ type Proxy struct {
 	checks  *checks.Checker
 	server  *server.Server
 	edge    *edge.Server
+	calls   *meters // nil: nobody looks
 	ready   chan struct{}
 
 	life     context.Context // of what is done beside, ends with Run
@@ -94,7 +95,7 @@ func New(o Options) (*Proxy, error) {
 	p.server = handlers
 	var err error
 	p.edge, err = edge.New(edge.Options{
-		Service: service(handlers), Register: p.register, CertFile: o.CertFile, KeyFile: o.KeyFile, Log: o.Log,
+		Service: service(handlers), Register: p.register, CertFile: o.CertFile, KeyFile: o.KeyFile, Meter: p.meter(), Log: o.Log,
 	})
 	if err == nil && o.Metrics != nil {
 		err = register(o.Metrics, p)

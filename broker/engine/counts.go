@@ -33,6 +33,8 @@ type Counts struct {
 	Sessions         atomic.Int64 // client sessions ended
 	Checkpoints      atomic.Int64 // checkpoints saved
 
+	CheckpointFailures atomic.Int64 // checkpoints that could not be saved
+
 	Halves        atomic.Int64 // half messages stored
 	HalvesRefused atomic.Int64 // half messages refused because too many are open
 	Committed     atomic.Int64 // transactions committed

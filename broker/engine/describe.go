@@ -120,6 +120,9 @@ type Sizes struct {
 	Epoch                   record.Epoch
 	Written, Durable        record.Pos
 	Checkpoint              record.Pos // where a recovery would begin: the newest checkpoint, or the log's first record
+
+	CheckpointSaved                                    bool // one was saved since the start; else what follows is unknown
+	CheckpointAgeMS, CheckpointBytes, CheckpointTookMS int64
 }
 
 type sizesOp struct {
@@ -137,6 +140,9 @@ func (o *sizesOp) run(w *writer) {
 		Topics: w.views.topics.Len(), Groups: w.views.groups.Len(), Clients: len(w.live.last),
 		LiteTopics: w.views.lite.Len(), LiteSubscriptions: w.lite.subscriptions, InFlight: w.views.pop.Len(),
 		Epoch: w.epoch, Written: w.e.log.Written(), Durable: w.e.log.Durable(), Checkpoint: w.saved.at,
+	}
+	if s := &w.saved; s.done != 0 && !s.busy {
+		o.out.CheckpointSaved, o.out.CheckpointAgeMS, o.out.CheckpointBytes, o.out.CheckpointTookMS = true, w.lease-s.done, s.size, s.took
 	}
 	o.out.Timers, o.out.Recalls = w.views.timers.Len(), w.views.timers.Recalled()
 	if _, due, ok := w.views.timers.Next(); ok {

@@ -99,6 +99,8 @@ type Options struct {
 type Events struct {
 	// Recovered says how many records were replayed from where, and how long it took.
 	Recovered func(from, to record.Pos, records int64, took time.Duration)
+	// Wrote says that one batch was appended to the log.
+	Wrote func(bytes int)
 	// Checkpointed says that the views at pos are saved.
 	Checkpointed func(pos record.Pos, took time.Duration)
 	// WantTopic says that the broker needs a topic of its own to exist here (dead letters of a group):

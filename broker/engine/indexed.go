@@ -8,6 +8,7 @@ import (
 
 	"github.com/perigee-mq/perigee/store/commitlog"
 	"github.com/perigee-mq/perigee/store/index"
+	"github.com/perigee-mq/perigee/store/queue"
 	"github.com/perigee-mq/perigee/store/record"
 )
 
@@ -133,3 +134,6 @@ func (x *indexer) read(from record.Pos, fn func(record.Record) error) error {
 
 // Index returns the sizes of the index, for metrics and tests.
 func (e *Engine) Index() index.Stats { return e.o.Store.Index().Stats() }
+
+// Queues returns figures of the consume queues.
+func (e *Engine) Queues() queue.Stats { return e.o.Store.Queues().Stats() }

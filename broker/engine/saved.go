@@ -20,6 +20,7 @@ type saved struct {
 	// size is the bytes of the last one, began when it was started on the lease clock, took how long it
 	// was, ms.
 	size, began, took int64
+	done              int64 // lease clock, ms, of the last one that succeeded since the start; 0: none has
 }
 
 // A large state is not written again for a little log, and not all the time: one of more than largeState
@@ -100,12 +101,13 @@ func (w *writer) saveOver(pos record.Pos, err error) {
 	s := &w.saved
 	s.busy, s.hold, s.due, s.took = false, err != nil, 0, w.lease-s.began
 	if err == nil {
-		s.at = pos
+		s.at, s.done = pos, w.lease
 	}
 	s.tell(err)
 	if err == nil {
 		return
 	}
+	w.e.counts.CheckpointFailures.Add(1)
 	s.due = w.lease + w.e.o.CheckpointInterval.Milliseconds()
 	w.e.o.Log.LogAttrs(context.Background(), slog.LevelError, "checkpoint failed: recovery will take longer until one succeeds; check the disk",
 		slog.String("error", err.Error()))

@@ -18,6 +18,8 @@ type Snapshot struct {
 	Sizes
 	Topics []TopicFigures
 	Groups []GroupFigures
+	// TopicsLeft is how many topics are not in Topics because of the limit.
+	TopicsLeft int
 	// GroupsLeft is how many pairs of a topic and a group are not in Groups: because of the limit, or because
 	// there was no time to look at them.
 	GroupsLeft int
@@ -65,7 +67,7 @@ const (
 	agesMax     = 20_000
 )
 
-// Snapshot returns figures of all topics and of at most limit groups on their topics, the first by id. A
+// Snapshot returns figures of at most limit topics, and of at most limit groups on these topics, the first by id. A
 // bounded part of them is taken in each turn of the writer. When ctx ends meanwhile, what is not known yet
 // is left out.
 func (e *Engine) Snapshot(ctx context.Context, limit int) (*Snapshot, error) {
@@ -81,6 +83,9 @@ func (e *Engine) Snapshot(ctx context.Context, limit int) (*Snapshot, error) {
 	})
 	if err != nil {
 		return nil, err // the writer may still be at it
+	}
+	if n := len(ids) - limit; n > 0 {
+		out.TopicsLeft, ids = n, ids[:limit]
 	}
 	var pairs []pair
 	for some := range slices.Chunk(ids, topicsATurn) {

@@ -136,7 +136,9 @@ func TestSnapshotIsBounded(t *testing.T) {
 	s, err = b.engine.Snapshot(t.Context(), 100)
 	require.NoError(t, err)
 	require.Len(t, s.Groups, 100)
-	require.Equal(t, topics*readers-100, s.GroupsLeft)
+	require.Len(t, s.Topics, 100)
+	require.Equal(t, topics-100, s.TopicsLeft)
+	require.Equal(t, 100*readers-100, s.GroupsLeft)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

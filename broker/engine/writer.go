@@ -210,6 +210,9 @@ func (w *writer) turn() {
 			w.fail(err, ran)
 			return
 		}
+		if f := w.e.o.Events.Wrote; f != nil {
+			f(w.batch.Size())
+		}
 	}
 	if w.onlySync(ran) {
 		_ = w.e.log.Sync() // a failure is the log's last word: answer sees it

@@ -72,7 +72,7 @@ func (s *brokerSettings) run(c *cobra.Command) error {
 	}
 	b := broker.New(broker.Options{
 		DataDir: s.DataDir, Group: s.Group, ID: s.ID, Listener: ln, Advertise: advertise(s.Advertise, ln), Controller: conn,
-		SegmentBytes: int64(s.SegmentBytes), DuplicateWindow: s.window(), DuplicateBytes: int64(s.DuplicateMemory), Engine: s.engine(), Metrics: metrics.Meter("perigee/broker"), Release: version, Log: log,
+		SegmentBytes: int64(s.SegmentBytes), DuplicateWindow: s.window(), DuplicateBytes: int64(s.DuplicateMemory), Engine: s.engine(), Metrics: metrics.Meter("broker"), MetricsLimit: s.MetricsLimit, Release: version, Log: log,
 	})
 	parts := []string{"addr=" + ln.Addr().String()}
 	if http != nil {

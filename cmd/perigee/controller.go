@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/perigee-mq/perigee/controller"
+	"github.com/perigee-mq/perigee/internal/obs"
 )
 
 // controllerSettings are the settings of a controller.
@@ -14,6 +15,7 @@ type controllerSettings struct {
 	logSettings `koanf:",squash"`
 	DataDir     string `koanf:"data-dir" help:"directory of the controller's state"`
 	Addr        string `koanf:"addr" help:"address for brokers and proxies"`
+	HTTPAddr    string `koanf:"http-addr" help:"address for /metrics, /healthz and /readyz; empty: none"`
 	RaftAddr    string `koanf:"raft-addr" help:"address for the other controllers"`
 	Advertise   string `koanf:"advertise" help:"address that others use for this one, host:port; default: --addr"`
 	NodeID      string `koanf:"id" help:"name of this controller among the controllers"`
@@ -41,17 +43,34 @@ func (s *controllerSettings) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	var http net.Listener // nil: none
+	if s.HTTPAddr != "" {
+		if http, err = listen("--http-addr", s.HTTPAddr); err != nil {
+			return err
+		}
+	}
+	metrics, err := obs.NewMetrics()
+	if err != nil {
+		return err
+	}
 	logStart(log, "controller", "addr", ln.Addr().String(), "raft_addr", s.RaftAddr, "data_dir", s.DataDir)
 	ctl, err := controller.New(controller.Options{
-		ID: s.NodeID, DataDir: s.DataDir, Listener: ln, RaftAddr: s.RaftAddr, AdvertiseAddr: advertise(s.Advertise, ln), Release: version, Log: log,
+		ID: s.NodeID, DataDir: s.DataDir, Listener: ln, RaftAddr: s.RaftAddr, AdvertiseAddr: advertise(s.Advertise, ln), Metrics: metrics.Meter("controller"), Release: version, Log: log,
 	})
 	if err != nil {
 		return err
 	}
+	parts := []string{"addr=" + ln.Addr().String(), "raft=" + s.RaftAddr}
 	g, ctx := errgroup.WithContext(c.Context())
 	g.Go(func() error { return ctl.Run(ctx) })
+	if http != nil {
+		parts = append(parts, "http="+http.Addr().String())
+		g.Go(func() error {
+			return obs.ServeHTTP(ctx, http, obs.NewMux(obs.Health{Parts: []obs.Part{{Name: "controller", Ready: ctl.Healthy}}}, metrics))
+		})
+	}
 	g.Go(func() error {
-		announce(ctx, c.OutOrStdout(), ctl.Ready(), "addr="+ln.Addr().String(), "raft="+s.RaftAddr)
+		announce(ctx, c.OutOrStdout(), ctl.Ready(), parts...)
 		return nil
 	})
 	return g.Wait()

@@ -132,17 +132,17 @@ func (s *devSettings) wire(dir string, ln net.Listener, log *slog.Logger) (*devP
 		return nil, err
 	}
 	if d.controller, err = controller.New(controller.Options{
-		ID: "dev", DataDir: filepath.Join(dir, "controller"), Listener: pipe, Release: version, Log: log.With("tier", "controller"),
+		ID: "dev", DataDir: filepath.Join(dir, "controller"), Listener: pipe, Metrics: d.metrics.Meter("controller"), Release: version, Log: log.With("tier", "controller"),
 	}); err != nil {
 		return nil, err
 	}
 	d.broker = broker.New(broker.Options{
 		DataDir: filepath.Join(dir, "broker"), Group: devGroup, ID: 1, Advertise: s.advertised(ln), Controller: conn,
-		SegmentBytes: int64(s.SegmentBytes), DuplicateWindow: s.window(), DuplicateBytes: int64(s.DuplicateMemory), Engine: s.engine(), Metrics: d.metrics.Meter("perigee/broker"), Release: version, Log: log.With("tier", "broker"),
+		SegmentBytes: int64(s.SegmentBytes), DuplicateWindow: s.window(), DuplicateBytes: int64(s.DuplicateMemory), Engine: s.engine(), Metrics: d.metrics.Meter("broker"), MetricsLimit: s.MetricsLimit, Release: version, Log: log.With("tier", "broker"),
 	})
 	d.proxy, err = proxy.New(proxy.Options{
 		Listener: ln, Controller: conn, Local: d.broker, Advertise: s.advertised(ln), AutoCreate: s.AutoCreate, CertFile: s.TLSCert, KeyFile: s.TLSKey, Limits: limits,
-		Metrics: d.metrics.Meter("perigee/proxy"), Release: version, Log: log.With("tier", "proxy"),
+		Metrics: d.metrics.Meter("proxy"), Release: version, Log: log.With("tier", "proxy"),
 	})
 	return d, err
 }

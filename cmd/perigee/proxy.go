@@ -54,7 +54,7 @@ func (s *proxySettings) run(c *cobra.Command) error {
 	}
 	p, err := proxy.New(proxy.Options{
 		Listener: ln, Controller: conn, Advertise: s.advertised(ln), AutoCreate: s.AutoCreate, CertFile: s.TLSCert, KeyFile: s.TLSKey, Limits: limits,
-		Metrics: metrics.Meter("perigee/proxy"), Release: version, Log: log,
+		Metrics: metrics.Meter("proxy"), Release: version, Log: log,
 	})
 	if err != nil {
 		return err

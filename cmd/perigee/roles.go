@@ -31,6 +31,7 @@ type storeSettings struct {
 	pullSettings       `koanf:",squash"`
 	liteSettings       `koanf:",squash"`
 	dedupSettings      `koanf:",squash"`
+	metricsSettings    `koanf:",squash"`
 	spaceSettings      `koanf:",squash"`
 	SegmentBytes       cfg.Bytes     `koanf:"segment-bytes" help:"size of one file of the commit log"`
 	Flush              string        `koanf:"flush" help:"when a message counts as stored, for topics that do not say: sync (after fdatasync) or async (after the write)"`
@@ -41,13 +42,14 @@ type storeSettings struct {
 
 func defaultStore(segment cfg.Bytes) storeSettings {
 	return storeSettings{
-		querySettings: defaultQuery(),
-		txnSettings:   defaultTxn(),
-		pullSettings:  pullSettings{PullsWaiting: 16384},
-		liteSettings:  defaultLite(),
-		dedupSettings: defaultDedup(),
-		spaceSettings: defaultSpace(),
-		SegmentBytes:  segment, Flush: "sync", FlushInterval: 500 * time.Millisecond, CheckpointInterval: 30 * time.Second, CheckpointBytes: 64 << 20,
+		querySettings:   defaultQuery(),
+		txnSettings:     defaultTxn(),
+		pullSettings:    pullSettings{PullsWaiting: 16384},
+		liteSettings:    defaultLite(),
+		dedupSettings:   defaultDedup(),
+		metricsSettings: defaultMetrics(),
+		spaceSettings:   defaultSpace(),
+		SegmentBytes:    segment, Flush: "sync", FlushInterval: 500 * time.Millisecond, CheckpointInterval: 30 * time.Second, CheckpointBytes: 64 << 20,
 	}
 }
 
@@ -65,6 +67,9 @@ func (s storeSettings) check() error {
 		return err
 	}
 	if err := s.dedupSettings.check(); err != nil {
+		return err
+	}
+	if err := s.metricsSettings.check(); err != nil {
 		return err
 	}
 	if err := s.spaceSettings.check(); err != nil {

@@ -11,12 +11,13 @@ import (
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 )
 
-// cardinalityLimit bounds the attribute sets of one instrument; more are summed under one that says
-// otel.metric.overflow.
-const cardinalityLimit = 20000
+// SeriesMax bounds what a part may show under one name; a part has a lower limit of its own and says what it leaves
+// out. Beyond this the library sums up under the label otel_metric_overflow.
+const SeriesMax = 100_000
 
 // Metrics is where the parts of a process register their instruments.
 type Metrics struct {
+	list     catalogue
 	provider *sdkmetric.MeterProvider
 	registry *prometheus.Registry
 }
@@ -30,13 +31,18 @@ func NewMetrics() (*Metrics, error) {
 		return nil, err
 	}
 	return &Metrics{
-		provider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(exp), sdkmetric.WithCardinalityLimit(cardinalityLimit)),
+		provider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(exp), sdkmetric.WithCardinalityLimit(SeriesMax+1)),
 		registry: reg,
 	}, nil
 }
 
-// Meter returns the meter of a part, for instance "perigee/broker".
-func (m *Metrics) Meter(part string) metric.Meter { return m.provider.Meter(part) }
+// Meter returns the meter of a part, for instance "broker".
+func (m *Metrics) Meter(part string) metric.Meter {
+	return partMeter{Meter: m.provider.Meter("perigee/" + part), part: part, list: &m.list}
+}
+
+// Instruments lists what was made with NewInstruments, by name.
+func (m *Metrics) Instruments() []Instrument { return m.list.sorted() }
 
 // Handler serves /metrics.
 func (m *Metrics) Handler() http.Handler {

@@ -30,6 +30,7 @@ const (
 // Settings is what a client said about itself, as far as the proxy uses it later.
 type Settings struct {
 	Type           Type
+	Language       int32         // of its library, as the public protocol numbers them; 0: not said
 	Group          string        // of a consumer
 	Topics         []string      // that a producer declared
 	RequestTimeout time.Duration // deadline of its unary calls; 0: not stated
@@ -266,6 +267,25 @@ func (t *Table) Alive(since time.Time) []string {
 		}
 	}
 	return ids
+}
+
+// Who is what clients have in common that are counted together.
+type Who struct {
+	Type     Type
+	Language int32
+}
+
+// Kinds counts the clients that have sent settings.
+func (t *Table) Kinds() map[Who]int {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	out := map[Who]int{}
+	for _, c := range t.clients {
+		if c.settings != nil {
+			out[Who{c.settings.Type, c.settings.Language}]++
+		}
+	}
+	return out
 }
 
 // Len is the number of clients known.

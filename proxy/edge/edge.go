@@ -50,7 +50,9 @@ type Options struct {
 	Streams int
 	// Workers are goroutines kept for calls, so that their stacks need not grow again. Default 64.
 	Workers int
-	Log     *slog.Logger // default: discard
+	// Meter returns what measures the calls of a method of the messaging service. Default: nothing does.
+	Meter func(method string) Meter
+	Log   *slog.Logger // default: discard
 }
 
 func (o Options) withDefaults() Options {

@@ -88,9 +88,13 @@ func checkLite(group *route.Group, lite bool, sub *rmqv2.Subscription) error {
 func remembered(settings *rmqv2.Settings) clients.Settings {
 	kept := clients.Settings{
 		Type:           clients.Type(settings.GetClientType()),
+		Language:       int32(settings.GetUserAgent().GetLanguage()),
 		Group:          settings.GetSubscription().GetGroup().GetName(),
 		RequestTimeout: settings.GetRequestTimeout().AsDuration(),
 		PollTimeout:    settings.GetSubscription().GetLongPollingTimeout().AsDuration(),
+	}
+	if _, known := rmqv2.Language_name[kept.Language]; !known {
+		kept.Language = 0
 	}
 	if settings.GetPublishing() != nil {
 		kept.Type = clients.Producer

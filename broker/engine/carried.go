@@ -44,6 +44,16 @@ func errDeleted(pos record.Pos) error {
 	return mqerr.New(mqerr.NotFound, "the message of position %d was deleted by retention", pos)
 }
 
+// isHole tells whether a queue entry is of a message that was deleted, because everybody who read its queue had
+// done it: it is done for who comes later as well.
+func (w *writer) isHole(pos record.Pos) bool {
+	if pos >= w.e.log.First() {
+		return false
+	}
+	_, carried := w.views.carried.At(pos)
+	return !carried
+}
+
 // gone tells whether a message could not be read because retention has deleted it: it is not damaged.
 func gone(err error) bool { return mqerr.Is(err, mqerr.NotFound) }
 

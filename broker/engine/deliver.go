@@ -55,8 +55,7 @@ func (w *writer) atHand(got []leased) bool {
 	return true
 }
 
-// deliver reads the messages and answers. One that retention has deleted is done for the group: a group that
-// is new, or was moved back, meets the places of such. A message whose bytes are damaged is left out and reported,
+// deliver reads the messages and answers. One that retention has deleted meanwhile is done for the group. A message whose bytes are damaged is left out and reported,
 // and left alone for the longest delay that the group has: it is not done, and a receive that is repeated
 // does not meet it again.
 func (o *popOp) deliver(e *Engine) {

@@ -11,6 +11,7 @@ import (
 	"github.com/perigee-mq/perigee/broker/retain"
 	"github.com/perigee-mq/perigee/broker/topic"
 	"github.com/perigee-mq/perigee/internal/brokerapi"
+	"github.com/perigee-mq/perigee/internal/model"
 	"github.com/perigee-mq/perigee/store/queue"
 	"github.com/perigee-mq/perigee/store/record"
 )
@@ -75,6 +76,7 @@ func (w *world) retain() bool {
 			}
 		}
 	}
+	w.holes()
 	for _, s := range worldSubs {
 		g, d := w.groups[s.group], w.topics[s.topic]
 		key := fmt.Sprint(g.ID, d.ID)
@@ -88,6 +90,28 @@ func (w *world) retain() bool {
 		}
 	}
 	return true
+}
+
+// holes tells the model of messages that got their places late, stay in their queues and are deleted: everybody
+// must have done them.
+func (w *world) holes() {
+	for _, d := range w.topics {
+		for _, x := range w.m.Messages(brokerapi.TopicID(d.ID), model.Visible) {
+			if x.Pos < 0 || x.Trimmed || x.Hole || x.Pos >= w.m.Begins {
+				continue
+			}
+			if _, carried := w.b.engine.views.carried.At(record.Pos(x.Pos)); carried {
+				continue
+			}
+			x.Hole = true
+			w.count["(hole)"]++
+			for _, s := range worldSubs {
+				if g := w.groups[s.group]; s.topic == d.Name && s.tags == nil && !w.m.IsOver(x, brokerapi.GroupID(g.ID)) {
+					w.t.Fatalf("retention: %s was deleted, group %s has not done it", x.ID, s.group)
+				}
+			}
+		}
+	}
 }
 
 // lost is what the views count as lost, by group and topic.

@@ -142,7 +142,7 @@ func (o *pullOp) look(w *writer, end record.QueueOffset) error {
 		left -= n
 		for i := range entries[:n] {
 			e := &entries[i]
-			if o.mayFit(e) && !w.movedOn(o.key(), o.at) {
+			if o.mayFit(e) && !w.movedOn(o.key(), o.at) && !w.isHole(e.Pos) {
 				if len(o.got) == most || len(o.got) > 0 && size+int64(e.Size) > bound {
 					return nil
 				}

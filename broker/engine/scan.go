@@ -180,7 +180,7 @@ func (s *scan) gathers() bool { return s.judge != nil && s.judge.gather }
 // fits judges a message by the filter: Stop if that is not known yet.
 func (s *scan) fits(off record.QueueOffset, e *queue.Entry) pop.Verdict {
 	switch {
-	case s.w.movedOn(s.key, off):
+	case s.w.movedOn(s.key, off), s.w.isHole(e.Pos):
 		return pop.Skip
 	case s.judge != nil:
 		return s.judge.judge(s.w, s.key.Queue, off, e)

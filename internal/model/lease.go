@@ -72,8 +72,8 @@ func (m *Model) leased(p *Popped, g *Group, sub map[*Message]*lease, s *session,
 		return wrong("%s does not match the filter", x.ID)
 	}
 	l, attempt := sub[x], int32(1)
-	if l == nil && x.Trimmed {
-		return wrong("%s was handed out, its queue begins behind it", x.ID)
+	if l == nil && (x.Trimmed || x.Hole) {
+		return wrong("%s was handed out, it was deleted", x.ID)
 	}
 	if l != nil {
 		switch {

@@ -42,6 +42,7 @@ type Message struct {
 	Queue     brokerapi.QueueID
 	Offset    brokerapi.QueueOffset // -1 until it was seen in its queue
 	Trimmed   bool                  // its queue begins behind it: only who has it goes on with it
+	Hole      bool                  // it is deleted: nobody gets it any more
 
 	origin brokerapi.TopicID // the topic it was sent to, 0 if no client sent it
 	sent   int               // order of its send among all

@@ -31,7 +31,15 @@ func (m *Model) Begin(t brokerapi.TopicID, q brokerapi.QueueID) brokerapi.QueueO
 }
 
 // isOver tells whether a group that has a lease of a message, or none, will not get it any more.
-func isOver(x *Message, l *lease) bool { return l == nil && x.Trimmed || l != nil && l.done }
+func isOver(x *Message, l *lease) bool { return l == nil && (x.Trimmed || x.Hole) || l != nil && l.done }
+
+// IsOver tells whether a group has done a message, or will not get it any more; true for a group that has done
+// nothing on the topic.
+func (m *Model) IsOver(x *Message, g brokerapi.GroupID) bool {
+	sub := m.sub(x.Topic, g)
+	l := sub[x]
+	return len(sub) == 0 || l != nil && l.done
+}
 
 // mayBeLost tells whether the record of a message may be deleted: nobody needs it.
 func (m *Model) mayBeLost(x *Message) bool {

@@ -34,6 +34,9 @@ func (m *FS) Crash(rng *rand.Rand, keep float64) *FS {
 	return found
 }
 
+// blockSectors is how many sectors a disk with large ones writes at once.
+const blockSectors = 8
+
 func (n *node) crash(rng *rand.Rand, keep float64) *node {
 	size := len(n.stable)
 	if len(n.live) != size && rng.Float64() < keep {
@@ -42,12 +45,21 @@ func (n *node) crash(rng *rand.Rand, keep float64) *node {
 	g := newNode()
 	g.live = make([]byte, size)
 	copy(g.live, n.stable)
+	large := rng.IntN(2) == 0 // a disk with sectors of 4 KiB
+	last, kept, back := -1, false, 0
 	for _, s := range slices.Sorted(maps.Keys(n.dirty)) {
+		if !large || s/blockSectors != last {
+			last, kept, back = s/blockSectors, rng.Float64() < keep, rng.IntN(2*pastMax)
+		}
 		lo := s * sector
-		if rng.Float64() >= keep || lo >= min(size, len(n.live)) {
+		if !kept || lo >= min(size, len(n.live)) {
 			continue
 		}
-		copy(g.live[lo:min(lo+sector, size)], n.live[lo:])
+		now := n.live[lo:]
+		if past := n.dirty[s]; !large && back < len(past) {
+			now = past[back] // written before its last change
+		}
+		copy(g.live[lo:min(lo+sector, size)], now)
 	}
 	g.stable = bytes.Clone(g.live)
 	return g

@@ -1,6 +1,7 @@
 package memfs
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -18,34 +19,46 @@ const sector = 512
 type node struct {
 	live   []byte           // as read
 	stable []byte           // as the last Sync left it
-	dirty  map[int]struct{} // sectors in which live may differ from stable
+	dirty  map[int][][]byte // sectors in which live may differ from stable, with what they were meanwhile
 }
 
-func newNode() *node { return &node{dirty: map[int]struct{}{}} }
+func newNode() *node { return &node{dirty: map[int][][]byte{}} }
 
+// pastMax is how many states of a sector are kept that were neither synced nor the last.
+const pastMax = 4
+
+// touch notes, before they change, that bytes are to change. The kernel may have written a sector at any
+// time between two syncs, so each of its states may be what a power cut leaves.
 func (n *node) touch(off, size int64) {
 	for s := off / sector; s*sector < off+size; s++ {
-		n.dirty[int(s)] = struct{}{}
+		past, was := n.dirty[int(s)]
+		if lo := s * sector; was && lo < int64(len(n.live)) {
+			if len(past) == pastMax {
+				past = past[1:]
+			}
+			past = append(past, bytes.Clone(n.live[lo:min(lo+sector, int64(len(n.live)))]))
+		}
+		n.dirty[int(s)] = past
 	}
 }
 
 // truncate sets the length; mapped bytes stay where they are as long as it is not exceeded.
 func (n *node) truncate(size int64) {
 	was := int64(len(n.live))
+	n.touch(min(was, size), max(was, size)-min(was, size))
 	if size > was {
 		n.live = slices.Grow(n.live, int(size-was))[:size]
 		clear(n.live[was:])
 	}
 	n.live = n.live[:size]
-	n.touch(min(was, size), max(was, size)-min(was, size))
 }
 
 func (n *node) write(b []byte, off int64) {
 	if end := off + int64(len(b)); end > int64(len(n.live)) {
 		n.truncate(end)
 	}
-	copy(n.live[off:], b)
 	n.touch(off, int64(len(b)))
+	copy(n.live[off:], b)
 }
 
 func (n *node) sync() {
@@ -182,8 +195,8 @@ func (f *file) Truncate(size int64) error {
 func (f *file) ZeroRange(off, n int64) error {
 	return f.do("zero range", true, false, func() error {
 		if end := min(off+n, int64(len(f.node.live))); off < end {
-			clear(f.node.live[off:end])
 			f.node.touch(off, end-off)
+			clear(f.node.live[off:end])
 		}
 		return nil
 	})

@@ -1,7 +1,8 @@
 // Package memfs is a file system in memory that can lose power.
 //
 // A test runs the code on an FS, cuts the power (CutPower, or simply stops), and goes on with what
-// Crash returns: the bytes that Sync covered, each other 512-byte sector by chance, and names that
+// Crash returns: the bytes that Sync covered, each other sector (of 512 bytes, or of 4 KiB) by chance, as
+// it was last or at some moment since it was synced, and names that
 // SyncDir covered, each other creation, renaming and removal by chance. A process that is killed loses
 // nothing: Restart only drops its locks, and what was not synced stays at risk.
 package memfs

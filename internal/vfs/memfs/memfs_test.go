@@ -146,3 +146,34 @@ func TestCrashLength(t *testing.T) {
 		}
 	}
 }
+
+// TestCrashBetween: a sector may be found as it was at any time since it was synced.
+func TestCrashBetween(t *testing.T) {
+	f := memfs.New()
+	file := create(t, f, "/a", bytes.Repeat([]byte{1}, 16*512))
+	require.NoError(t, file.Sync())
+	require.NoError(t, f.SyncDir("/"))
+	for v := byte(2); v < 5; v++ {
+		_, err := file.WriteAt(bytes.Repeat([]byte{v}, 16*512), 0)
+		require.NoError(t, err)
+	}
+	seen, blocks := map[byte]bool{}, 0
+	for seed := range uint64(40) {
+		data, err := vfs.ReadFile(f.Crash(rng(seed), 0.7), "/a")
+		require.NoError(t, err)
+		whole := true
+		for s := 0; s < len(data); s += 512 {
+			seen[data[s]] = true
+			whole = whole && data[s] == data[s/4096*4096]
+		}
+		if whole {
+			blocks++
+		}
+	}
+	require.Equal(t, map[byte]bool{1: true, 2: true, 3: true, 4: true}, seen)
+	require.Greater(t, blocks, 10, "disks with sectors of 4 KiB")
+	require.NoError(t, file.Sync())
+	data, err := vfs.ReadFile(f.Crash(rng(1), 0.5), "/a")
+	require.NoError(t, err)
+	require.Equal(t, bytes.Repeat([]byte{4}, 16*512), data)
+}

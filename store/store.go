@@ -158,6 +158,9 @@ func (s *Store) settle() error {
 
 func (s *Store) path(name string) string { return filepath.Join(s.o.Dir, name) }
 
+// Skips tells whether a start goes on behind damaged and missing records.
+func (s *Store) Skips() bool { return s.o.SkipDamage }
+
 // Log is the commit log.
 func (s *Store) Log() *commitlog.Log { return s.log }
 

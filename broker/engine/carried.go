@@ -22,6 +22,9 @@ func readCarried(log *commitlog.Log, carried *carry.Table, pos record.Pos, size 
 	rec, ref, err := log.Read(pos, size)
 	for tries := 0; tries < carriedTries && mqerr.Is(err, mqerr.NotFound); tries++ {
 		p, is := carried.At(pos)
+		if !is && pos >= log.First() {
+			return rec, ref, err // in a hole
+		}
 		if !is {
 			return rec, ref, errDeleted(pos)
 		}
@@ -45,16 +48,17 @@ func errDeleted(pos record.Pos) error {
 }
 
 // isHole tells whether a queue entry is of a message that was deleted, because everybody who read its queue had
-// done it: it is done for who comes later as well.
+// done it, or that is lost in a hole of the log: it is done for who comes later as well.
 func (w *writer) isHole(pos record.Pos) bool {
 	if pos >= w.e.log.First() {
-		return false
+		return w.e.log.Lost(pos)
 	}
 	_, carried := w.views.carried.At(pos)
 	return !carried
 }
 
-// gone tells whether a message could not be read because retention has deleted it: it is not damaged.
+// gone tells whether a message could not be read because retention has deleted it, or because it is in a hole
+// of the log that is known: it is not damaged.
 func gone(err error) bool { return mqerr.Is(err, mqerr.NotFound) }
 
 // entries reads queue entries from off on, as queue.Store.Read does; of what lies below the first offset of

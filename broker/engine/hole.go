@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 
 	"github.com/perigee-mq/perigee/broker/lite"
 	"github.com/perigee-mq/perigee/broker/offset"
@@ -26,6 +27,7 @@ type behind struct {
 	from record.Pos // of the newest hole
 	// room is how many queue entries the holes may have had, less those that were found to be missing.
 	room    int64
+	all     bool  // nothing of what was before is known
 	lost    int64 // queue entries that are missing
 	forced  int64 // records that did not fit
 	dropped int64 // of them, those of which nothing could be used
@@ -35,9 +37,9 @@ type behind struct {
 const entryBytesMin = 4
 
 // pass takes a hole.
-func (v *views) pass(o Options, p commitlog.Past) error {
+func (v *views) pass(o Options, p commitlog.Past) {
 	if v.hole == nil {
-		v.hole = &behind{}
+		v.hole = &behind{all: p.From == 0}
 		v.hole.pop.Start = v.startLost
 	}
 	h := v.hole
@@ -51,7 +53,25 @@ func (v *views) pass(o Options, p commitlog.Past) error {
 	o.Log.LogAttrs(context.Background(), level, "a part of the log is lost: recovery goes on behind it",
 		slog.String("file", p.File), slog.Int64("offset", p.Offset), slog.Int64("from", int64(p.From)), slog.Int64("to", int64(p.To)),
 		slog.Int64("bytes", p.Bytes()), slog.String("error", p.Why))
-	return nil
+}
+
+// scan reads the log before its recovery: over holes, and over damage if a start skips that.
+func (v *views) scan(from record.Pos, fn func(record.Record) error) error {
+	if !v.store.Skips() && len(v.store.Log().Holes()) == 0 {
+		return v.store.Log().Scan(from, fn)
+	}
+	quiet := Options{Log: slog.New(slog.DiscardHandler)} // the recovery tells of it
+	_, torn, err := v.store.Log().ScanPast(from, fn, func(p commitlog.Past) error {
+		if !p.Known && !v.store.Skips() {
+			return mqerr.New(mqerr.Corrupt, "%s: %s", p.Hole, p.Why)
+		}
+		v.pass(quiet, p)
+		return nil
+	})
+	if err == nil {
+		err = torn
+	}
+	return err
 }
 
 // applyBehind is apply for a record behind a hole.
@@ -73,17 +93,28 @@ func (v *views) close(o Options) error {
 	if h == nil {
 		return nil
 	}
-	ends := map[queue.Key]record.QueueOffset{}
-	note := func(k queue.Key, end record.QueueOffset) { ends[k] = max(ends[k], end) }
-	v.pop.Ends(func(k pop.Key, next record.QueueOffset) { note(queue.Key{Topic: k.Topic, Queue: k.Queue}, next) })
-	v.pulled.Each(func(k offset.Key, at record.QueueOffset) { note(queue.Key{Topic: k.Topic, Queue: k.Queue}, at) })
+	ends := map[pop.Key]record.QueueOffset{}
+	v.pop.Ends(func(k pop.Key, next record.QueueOffset) { ends[k] = next })
+	v.pulled.Each(func(k offset.Key, at record.QueueOffset) {
+		key := pop.Key{Group: k.Group, Topic: k.Topic, Queue: k.Queue}
+		ends[key] = max(ends[key], at)
+	})
+	held := map[queue.Key][]record.QueueOffset{}
+	v.carried.EachHeld(func(k queue.Key, h *record.Held) { held[k] = append(held[k], h.Offset) })
 	for k, end := range ends {
-		if v.topics.Get(k.Topic) == nil {
-			continue
+		key := queue.Key{Topic: k.Topic, Queue: k.Queue}
+		err := v.fill(key, end, v.stamp)
+		if mqerr.Is(err, mqerr.Corrupt) { // no hole can explain it
+			h.dropped++
+			_, next := v.queues.Bounds(key)
+			err = v.pop.ApplyReset(k, next)
 		}
-		if err := v.fill(k, end, v.stamp); err != nil && !mqerr.Is(err, mqerr.Corrupt) {
+		if err != nil {
 			return err
 		}
+		lo, _ := v.queues.Bounds(key) // what is below was deleted
+		slices.Sort(held[key])
+		v.pop.Trim(k, lo, held[key], nil)
 	}
 	o.Log.LogAttrs(context.Background(), slog.LevelWarn, "the views were rebuilt without lost parts of the log; what was not known to be done is delivered again",
 		slog.Int64("messages_without_entry", h.lost), slog.Int64("records_made_to_fit", h.forced), slog.Int64("records_left_out", h.dropped))
@@ -111,6 +142,9 @@ func (v *views) place(k queue.Key, off record.QueueOffset, e queue.Entry) error 
 // fill gives a queue entries of lost messages up to an offset.
 func (v *views) fill(k queue.Key, to record.QueueOffset, at int64) error {
 	_, next := v.queues.Bounds(k)
+	if next == 0 && to > 0 && v.hole.all {
+		return v.queues.Start(k, to) // nothing of what was before is known
+	}
 	n := int64(to - next)
 	switch {
 	case n <= 0:

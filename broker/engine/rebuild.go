@@ -5,6 +5,7 @@ import (
 
 	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/store/checkpoint"
+	"github.com/perigee-mq/perigee/store/commitlog"
 	"github.com/perigee-mq/perigee/store/queue"
 	"github.com/perigee-mq/perigee/store/record"
 	"github.com/perigee-mq/perigee/store/snapshot"
@@ -18,13 +19,21 @@ func (v *views) rebuild(o Options) (record.Pos, error) {
 	if first == 0 {
 		return 0, nil
 	}
-	found, err := snapshot.Find(first, v.store.Log().Scan)
+	found, err := snapshot.Find(first, v.scan)
 	if err != nil && !mqerr.Is(err, mqerr.Corrupt) {
 		return 0, err // the end of the log may be torn: that is for the recovery to judge
 	}
+	if found == nil && v.store.Skips() {
+		v.begin = &commitlog.Past{Hole: commitlog.Hole{To: first, File: "log", Why: "what was before is deleted, and neither a checkpoint nor a complete SNAPSHOT says what that came to"}}
+		return first, nil
+	}
+	if found == nil && err != nil {
+		return 0, mqerr.New(mqerr.Corrupt, "the log begins at position %d, there is no checkpoint, and no complete SNAPSHOT before the place where the log is damaged: "+
+			"bring that file back from a copy, or stop and run perigee debug repair, or go on with --on-damage skip: %w", first, err)
+	}
 	if found == nil {
 		return 0, mqerr.New(mqerr.Corrupt, "the log begins at position %d, what was before is deleted, and neither a checkpoint nor a complete SNAPSHOT says what that came to: "+
-			"bring the directory %q or missing files of the log back from a copy, or take the data of a replica", first, "checkpoint")
+			"bring the directory %q or missing files of the log back from a copy, take the data of a replica, or go on with --on-damage skip", first, "checkpoint")
 	}
 	o.Log.Info("rebuilding the views from a SNAPSHOT in the log", "position", int64(found.At), "log_begins_at", int64(first))
 	c := found.Checkpoint()
@@ -61,7 +70,7 @@ func (v *views) refill(c *checkpoint.Checkpoint, first record.Pos) error {
 		}
 		f.hi[b.Key] = b.Max
 	}
-	err = v.store.Log().Scan(first, func(r record.Record) error {
+	err = v.scan(first, func(r record.Record) error {
 		if r.Pos >= c.Pos {
 			return errEnd
 		}
@@ -71,6 +80,11 @@ func (v *views) refill(c *checkpoint.Checkpoint, first record.Pos) error {
 		return err
 	}
 	for _, b := range bounds {
+		if v.hole != nil {
+			if err := v.fill(b.Key, b.Max, v.stamp); err != nil {
+				return err
+			}
+		}
 		if _, hi := v.queues.Bounds(b.Key); hi != b.Max {
 			return mqerr.New(mqerr.Corrupt, "topic %d queue %d ends at offset %d by the log, and at %d by the SNAPSHOT of position %d", b.Key.Topic, b.Key.Queue, hi, b.Max, c.Pos)
 		}
@@ -133,6 +147,12 @@ func (f *filling) commits(at int64, e *record.TxnEnd) error {
 			continue
 		}
 		rec, ref, err := readCarried(f.v.store.Log(), f.v.carried, p.Half, 0)
+		if gone(err) && f.v.hole != nil || mqerr.Is(err, mqerr.Corrupt) && f.v.store.Skips() {
+			if err := f.append(k, p.Offset, queue.Entry{Pos: p.Half, Time: at}); err != nil {
+				return err
+			}
+			continue
+		}
 		if err != nil {
 			return err
 		}
@@ -162,5 +182,5 @@ func (f *filling) append(k queue.Key, off record.QueueOffset, e queue.Entry) err
 	if !f.wants(k, off) {
 		return nil
 	}
-	return f.v.queues.Append(k, off, e)
+	return f.v.place(k, off, e)
 }

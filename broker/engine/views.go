@@ -40,10 +40,11 @@ type views struct {
 	carried  *carry.Table    // what retention left of the deleted part of the log
 	index    indexed
 	epoch    record.Epoch
-	stamp    int64      // newest store time, ms
-	saved    record.Pos // what recovery began with: a checkpoint's position, or the log's first
-	unread   bool       // a message group could not be read from a consume queue
-	hole     *behind    // the replay has passed over holes of the log, else nil
+	stamp    int64           // newest store time, ms
+	saved    record.Pos      // what recovery began with: a checkpoint's position, or the log's first
+	unread   bool            // a message group could not be read from a consume queue
+	hole     *behind         // the replay has passed over holes of the log, else nil
+	begin    *commitlog.Past // what the replay stands behind from its first record on, else nil
 }
 
 func (v *views) init(o Options) {
@@ -127,6 +128,10 @@ func (v *views) replay(o Options, from record.Pos) (r commitlog.Recovered, n int
 	o.Log.Debug("recovery started", "from", int64(from))
 	v.hole = nil
 	v.pop.Behind(nil)
+	if v.begin != nil {
+		v.pass(o, *v.begin)
+		v.begin = nil
+	}
 	r, err = v.store.Log().RecoverOver(from, func(rec record.Record) error {
 		n++
 		if err := o.Recovery.step(rec.Pos); err != nil {
@@ -134,7 +139,7 @@ func (v *views) replay(o Options, from record.Pos) (r commitlog.Recovered, n int
 		}
 		v.index.settle()
 		return v.apply(rec)
-	}, func(p commitlog.Past) error { return v.pass(o, p) })
+	}, func(p commitlog.Past) error { v.pass(o, p); return nil })
 	if err == nil {
 		err = v.close(o)
 	}

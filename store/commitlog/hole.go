@@ -139,6 +139,12 @@ func (l *Log) Holes() []Hole {
 	return nil
 }
 
+// Lost tells whether a position is in a hole.
+func (l *Log) Lost(pos record.Pos) bool {
+	_, is := holeAt(l.Holes(), pos)
+	return is
+}
+
 // Note adds holes to those that are known, durably. What is left of the damaged bytes is copied to a file
 // for each hole first, which nobody reads but people. It is for Recover, and for a log that is open for
 // reading only: a log that serves keeps what it found at the start.

@@ -29,9 +29,6 @@ import (
 	"github.com/perigee-mq/perigee/internal/rpc"
 )
 
-// drainTimeout bounds how long a stop waits for calls that go on.
-const drainTimeout = 3 * time.Second
-
 // Options configures New. The zero value of a field means its default.
 type Options struct {
 	// DataDir holds the controller's data. Needed.
@@ -50,6 +47,8 @@ type Options struct {
 	Silence time.Duration
 	// Metrics is where instruments are registered; nil: nowhere.
 	Metrics metric.Meter
+	// DrainTimeout bounds how long a stop waits for calls that go on. Default 3 s.
+	DrainTimeout time.Duration
 	// Release is that of this binary. Default "dev".
 	Release string
 	// Log receives this tier's records. Default: discard.
@@ -65,6 +64,9 @@ func (o Options) withDefaults() Options {
 		if *p == "" {
 			*p = v
 		}
+	}
+	if o.DrainTimeout == 0 {
+		o.DrainTimeout = 3 * time.Second
 	}
 	text(&o.ID, "c1")
 	text(&o.Addr, "127.0.0.1:9876")
@@ -203,12 +205,13 @@ func (c *Controller) serve(ctx context.Context, ln net.Listener) error {
 	srv.RegisterWith(g)
 	c.health.Register(g)
 
+	gate := rpc.NewGate(ln)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var wg sync.WaitGroup
 	wg.Go(func() { c.keep(ctx) })
 	wg.Go(func() {
-		if err := g.Serve(ln); err != nil {
+		if err := g.Serve(gate); err != nil {
 			cancel(mqerr.New(mqerr.Internal, "controller address %v: %w", ln.Addr(), err))
 		}
 	})
@@ -223,15 +226,16 @@ func (c *Controller) serve(ctx context.Context, ln net.Listener) error {
 	cancel(nil)
 	c.health.End()
 	c.reg.Close()
-	drain(g)
+	gate.Shut()
+	c.drain(g)
 	srv.Wait()
 	wg.Wait()
 	return errors.Join(err, c.node.Close())
 }
 
 // drain lets calls finish for a while.
-func drain(g *grpc.Server) {
-	t := time.AfterFunc(drainTimeout, g.Stop)
+func (c *Controller) drain(g *grpc.Server) {
+	t := time.AfterFunc(c.o.DrainTimeout, g.Stop)
 	defer t.Stop()
 	g.GracefulStop()
 }

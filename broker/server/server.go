@@ -75,7 +75,8 @@ type Server struct {
 
 	mu       sync.Mutex
 	links    map[*brokerlink.Server]struct{}
-	opening  int // streams in their handshake
+	gates    []*rpc.Gate // of the listeners
+	opening  int         // streams in their handshake
 	draining bool
 	drained  chan struct{}  // closed when draining begins
 	idle     chan struct{}  // closed when draining and no link is left
@@ -110,7 +111,11 @@ func (s *Server) SetServing(yes bool) { s.health.SetServing(yes) }
 
 // Serve accepts proxies on l, which it closes at the end. It returns nil after Drain.
 func (s *Server) Serve(l net.Listener) error {
-	err := s.g.Serve(l)
+	gate := rpc.NewGate(l)
+	s.mu.Lock()
+	s.gates = append(s.gates, gate)
+	s.mu.Unlock()
+	err := s.g.Serve(gate)
 	if errors.Is(err, grpc.ErrServerStopped) {
 		return nil
 	}
@@ -150,6 +155,11 @@ func (s *Server) Drain(ctx context.Context) {
 		}
 		s.mu.Unlock()
 	}
+	s.mu.Lock()
+	for _, g := range s.gates {
+		g.Shut()
+	}
+	s.mu.Unlock()
 	s.stop(ctx)
 	s.ends.Wait()
 }

@@ -85,6 +85,9 @@ func (s *Server) duplexHandler(name string, f func(call.Duplex) error) grpc.Stre
 			d.trail(ss)
 			return publicError(err)
 		case <-s.draining:
+			if len(s.o.Goodbye) > 0 {
+				_ = d.Send(s.o.Goodbye) // a client that does not read is cut off at the end of the drain
+			}
 			return nil
 		}
 	}

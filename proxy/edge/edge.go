@@ -27,6 +27,8 @@ import (
 // Options configures a Server. The zero value of a field means its default.
 type Options struct {
 	Service Service
+	// Goodbye is the last message of duplex calls that Drain ends. Default: none.
+	Goodbye []byte
 	// Register adds further services to the port. They run behind the interceptors.
 	Register func(grpc.ServiceRegistrar)
 	// Auth decides about calls of the further services, by full method name. Its error is a gRPC
@@ -82,6 +84,7 @@ type Server struct {
 	o        Options
 	grpc     *grpc.Server
 	health   *rpc.Health
+	sniffer  *sniffer
 	turns    turns
 	draining chan struct{} // closed: duplex calls end
 	forced   chan struct{} // closed: nobody waits any more
@@ -96,10 +99,10 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{o: o, draining: make(chan struct{}), forced: make(chan struct{})}
+	s := &Server{o: o, draining: make(chan struct{}), forced: make(chan struct{}), sniffer: newSniffer(certs.config(), o.Handshake)}
 	s.grpc = grpc.NewServer(append(s.interceptors(),
 		grpc.ForceServerCodecV2(newCodec()),
-		grpc.Creds(newSniffer(certs.config())),
+		grpc.Creds(s.sniffer),
 		grpc.ConnectionTimeout(o.Handshake),
 		grpc.MaxRecvMsgSize(o.RequestBytes),
 		grpc.MaxHeaderListSize(uint32(o.HeaderBytes)),
@@ -132,11 +135,12 @@ func (s *Server) Serve(ln net.Listener) error {
 // the empty name. A new server does not.
 func (s *Server) SetServing(yes bool) { s.health.SetServing(yes) }
 
-// Drain ends the service: it reports not serving, accepts no more, ends duplex calls, and waits for
-// the other calls until ctx ends; then it cuts them off. Receives that wait must be answered by their
-// handlers.
+// Drain ends the service: it reports not serving, accepts no more, tells every client by GOAWAY, ends duplex
+// calls after a goodbye, and waits for the other calls until ctx ends; then it cuts them off. Receives that
+// wait must be answered by their handlers.
 func (s *Server) Drain(ctx context.Context) {
 	s.health.End()
+	s.sniffer.shut()
 	s.drain.Do(func() { close(s.draining) })
 	done := make(chan struct{})
 	go func() {
@@ -148,6 +152,7 @@ func (s *Server) Drain(ctx context.Context) {
 	case <-ctx.Done():
 		s.o.Log.LogAttrs(ctx, slog.LevelWarn, "calls cut off at shutdown")
 		close(s.forced)
+		s.sniffer.cutOff()
 		s.grpc.Stop()
 		<-done
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"time"
 
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
@@ -20,10 +21,11 @@ import (
 type sniffer struct {
 	credentials.TransportCredentials // plain text
 	tls                              *tls.Config
+	*strangers
 }
 
-func newSniffer(config *tls.Config) *sniffer {
-	return &sniffer{TransportCredentials: insecure.NewCredentials(), tls: config}
+func newSniffer(config *tls.Config, handshake time.Duration) *sniffer {
+	return &sniffer{TransportCredentials: insecure.NewCredentials(), tls: config, strangers: &strangers{patience: handshake}}
 }
 
 const tlsHandshakeRecord = 0x16
@@ -33,6 +35,14 @@ const looks = 3
 
 // ServerHandshake finds out what a new connection speaks and prepares it for HTTP/2.
 func (s *sniffer) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	if !s.enter(conn, time.Now()) {
+		return nil, nil, io.EOF
+	}
+	defer s.known(conn)
+	return s.greet(conn)
+}
+
+func (s *sniffer) greet(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	conn, head, err := look(conn)
 	if err != nil {
 		return nil, nil, err
@@ -60,7 +70,7 @@ func (s *sniffer) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo
 
 // Clone returns a copy.
 func (s *sniffer) Clone() credentials.TransportCredentials {
-	return &sniffer{s.TransportCredentials.Clone(), s.tls.Clone()}
+	return &sniffer{s.TransportCredentials.Clone(), s.tls.Clone(), s.strangers}
 }
 
 // look returns the first bytes of a connection, at least one, and a connection that still has them.

@@ -44,6 +44,9 @@ type Options struct {
 	// log, if anything was written. Defaults 30 s and 64 MiB.
 	CheckpointInterval time.Duration
 	CheckpointBytes    int64
+	// CheckpointBehind bounds what a start after a crash has to read: with more log behind the newest
+	// checkpoint messages are refused as Exhausted until one succeeds. Default 16 GiB.
+	CheckpointBehind int64
 	// SessionTimeout ends a client's session after the last report of any proxy. Default 60 s.
 	SessionTimeout time.Duration
 	// GoodbyeDelay is how long session leases live after their client said goodbye. Default 1 s.
@@ -124,6 +127,7 @@ func (o Options) withDefaults() Options {
 	set(&o.FlushBytes, 8<<20)
 	set(&o.CheckpointInterval, 30*time.Second)
 	set(&o.CheckpointBytes, 64<<20)
+	set(&o.CheckpointBehind, 16<<30)
 	set(&o.SessionTimeout, time.Minute)
 	set(&o.GoodbyeDelay, time.Second)
 	set(&o.SessionLeaseMax, 3*time.Hour)

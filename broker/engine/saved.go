@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/store/record"
 )
 
@@ -36,6 +37,18 @@ func (w *writer) checkpointBytes() int64 {
 		return max(w.e.o.CheckpointBytes, w.saved.size)
 	}
 	return w.e.o.CheckpointBytes
+}
+
+// savedEnough refuses messages when the newest checkpoint is too far behind: a start after a crash must not
+// take for ever.
+func (w *writer) savedEnough() error {
+	behind := int64(w.e.log.Written() - w.saved.at)
+	if behind < w.e.o.CheckpointBehind {
+		return nil
+	}
+	w.e.counts.UnsavedRefused.Add(1)
+	return mqerr.New(mqerr.Exhausted, "nothing was stored: checkpoints fail, the newest is %d MiB of log ago, and from %d MiB on messages are refused (--checkpoint-behind): look after the broker's disk, messages are taken again when a checkpoint succeeds",
+		behind>>20, w.e.o.CheckpointBehind>>20)
 }
 
 // nextSave is when the next checkpoint is due, if there is anything to save.

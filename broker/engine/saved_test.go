@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/internal/vfs/memfs"
 	"github.com/perigee-mq/perigee/store/record"
 )
@@ -60,6 +61,44 @@ func TestIdleAfterACheckpoint(t *testing.T) {
 	b.mustPop(topicAsync, groupA)
 	b.turns()
 	require.Empty(t, saved, "nothing was written, nothing is saved")
+}
+
+// TestCheckpointsBehind: when checkpoints fail, messages are refused before a start would read too much;
+// consumers go on, and messages are taken again when a checkpoint succeeds.
+//
+//fault:storage checkpoints fail for long => messages are refused (--checkpoint-behind), consumers go on, both by themselves again when one succeeds
+func TestCheckpointsBehind(t *testing.T) {
+	fs, fails := &hookFS{FS: memfs.New()}, atomic.Bool{}
+	fs.set(func(op, name string) error {
+		if op == "rename" && strings.Contains(name, "checkpoint") && fails.Load() {
+			return errors.New("no")
+		}
+		return nil
+	})
+	b := newBench(t, Options{CheckpointBytes: 1, CheckpointInterval: time.Minute, CheckpointBehind: 64 << 10})
+	b.fs = fs
+	b.mustOpen()
+	b.define()
+	b.turns()
+	fails.Store(true)
+	body := strings.Repeat("x", 1000)
+	n := 0
+	for ; n < 200; n++ {
+		if _, err := b.send(topicSync, body); err != nil {
+			require.True(t, mqerr.Is(err, mqerr.Exhausted), "%v", err)
+			break
+		}
+	}
+	require.Greater(t, n, 50)
+	require.Less(t, n, 70)
+	require.Len(t, b.mustPop(topicSync, groupA), 32)
+	require.EqualValues(t, 1, b.engine.Counts().UnsavedRefused.Load())
+	fails.Store(false)
+	b.clock.advance(61 * time.Second)
+	b.turns()
+	b.mustPop(topicSync, groupA) // a turn, in which the checkpoint is due
+	b.turns()
+	b.mustSend(topicSync, body)
 }
 
 // TestFailedCheckpointWaits: a checkpoint that fails is tried again after the interval, not at once, and

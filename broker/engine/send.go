@@ -151,6 +151,9 @@ func (w *writer) sendable(req *brokerapi.SendRequest, bytes int) (*topicState, e
 	if len(req.Messages) == 0 {
 		return nil, mqerr.New(mqerr.Invalid, "a send without messages")
 	}
+	if err := w.savedEnough(); err != nil {
+		return nil, err
+	}
 	if !w.hasSpace(space.Producer, bytes) {
 		return nil, w.noSpace(space.Producer)
 	}

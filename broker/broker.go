@@ -105,6 +105,7 @@ type Broker struct {
 
 	link     *server.Server // nil without a listener
 	log      logMetrics
+	stopping atomic.Bool
 	recovery engine.Recovery
 	running  atomic.Pointer[engine.Engine] // set when recovered
 	look     chan struct{}                 // holds a token when the disk is to be looked at now
@@ -159,7 +160,10 @@ func (b *Broker) Run(ctx context.Context) error {
 }
 
 func (b *Broker) run(ctx context.Context) error {
-	stop := context.AfterFunc(ctx, b.recovery.Stop)
+	stop := context.AfterFunc(ctx, func() {
+		b.stopping.Store(true)
+		b.recovery.Stop()
+	})
 	defer stop()
 	if err := b.open(); err != nil {
 		return err
@@ -313,6 +317,7 @@ func (b *Broker) serve(ctx context.Context, client *ctl.Client) error {
 	})
 	g.Go(func() error {
 		<-ctx.Done()
+		b.engine.AnswerWaiting()
 		b.drainLink(ctx)
 		return nil
 	})

@@ -63,7 +63,7 @@ cluster() {
   start controller controller --data-dir "$work/controller" --addr "$controller" --raft-addr "$raft"
   start broker broker --data-dir "$work/broker" --addr "$broker" --group a --id 1 --controller "$controller"
   for i in 1 2; do
-    start "proxy$i" proxy --grpc-addr "${grpc[i]}" --http-addr "${http[i]}" --controller "$controller" --auto-create=false
+    start "proxy$i" proxy --grpc-addr "${grpc[i]}" --http-addr "${http[i]}" --controller "$controller" --auto-create=false --drain-delay 0s
   done
   bin/perigee apply --server "${grpc[1]}" -f "$probe/setup.yaml" >"$work/apply.log" 2>&1
   check "${grpc[1]}" "$cases" -short

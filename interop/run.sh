@@ -55,7 +55,7 @@ cluster() {
   for i in 1 2; do
     free_port && grpc[i]=127.0.0.1:$port
     free_port && http=127.0.0.1:$port
-    start "proxy$i" proxy --grpc-addr "${grpc[i]}" --http-addr "$http" --controller "$controller" --auto-create=false
+    start "proxy$i" proxy --grpc-addr "${grpc[i]}" --http-addr "$http" --controller "$controller" --auto-create=false --drain-delay 0s
   done
   addresses[cluster]=${grpc[1]},${grpc[2]}
 }

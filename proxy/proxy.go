@@ -44,6 +44,9 @@ type Options struct {
 	CertFile, KeyFile string
 	// Limits bound requests.
 	Limits server.Limits
+	// DrainDelay is how long a stop goes on serving while it says that it is not ready, so that load balancers
+	// see that. Default: not at all.
+	DrainDelay time.Duration
 	// DrainTimeout bounds how long a stop waits for calls under way. Default 10 s.
 	DrainTimeout time.Duration
 	// Metrics is where instruments are registered; nil: nowhere.
@@ -95,7 +98,7 @@ func New(o Options) (*Proxy, error) {
 	p.server = handlers
 	var err error
 	p.edge, err = edge.New(edge.Options{
-		Service: service(handlers), Register: p.register, CertFile: o.CertFile, KeyFile: o.KeyFile, Meter: p.meter(), Log: o.Log,
+		Service: service(handlers), Goodbye: server.Goodbye(), Register: p.register, CertFile: o.CertFile, KeyFile: o.KeyFile, Meter: p.meter(), Log: o.Log,
 	})
 	if err == nil && o.Metrics != nil {
 		err = register(o.Metrics, p)
@@ -187,8 +190,8 @@ func (p *Proxy) Healthy() error {
 	}
 }
 
-// Run serves until ctx ends, then drains: receives that wait are answered, telemetry streams end,
-// calls under way are answered.
+// Run serves until ctx ends, then drains: it says that it is not ready and waits for DrainDelay, tells clients
+// to go elsewhere, ends telemetry streams, answers receives that wait and calls under way.
 func (p *Proxy) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	// What calls need goes on until they are drained.
@@ -252,12 +255,22 @@ func (p *Proxy) shards() []brokerapi.ShardID {
 	return ids
 }
 
+// delay serves on, if this proxy served at all, so that whoever looks at its health sees that it is not ready.
+func (p *Proxy) delay() {
+	select {
+	case <-p.ready:
+		<-time.After(p.o.DrainDelay)
+	default:
+	}
+}
+
 // drain stops taking calls and answers those that are under way.
 func (p *Proxy) drain(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, p.o.DrainTimeout)
-	defer cancel()
 	p.draining.Store(true)
 	p.edge.SetServing(false)
+	p.delay()
+	ctx, cancel := context.WithTimeout(ctx, p.o.DrainTimeout)
+	defer cancel()
 	p.polls.Drain()
 	p.server.Drain()
 	p.edge.Drain(ctx)

@@ -72,7 +72,7 @@ func (o *pullOp) run(w *writer) {
 	case len(o.got) > 0:
 	case o.at < end:
 		o.again = w.lease < o.limit // more entries to look at: others first
-	case w.lease < o.until:
+	case w.lease < o.until && !w.pulls.over:
 		o.err = w.pulls.park(o)
 	}
 }

@@ -17,6 +17,7 @@ type pulls struct {
 	w       *writer
 	byQueue map[queue.Key][]*pullOp
 	ends    pullHeap
+	over    bool // none may wait any more
 }
 
 func (p *pulls) init(w *writer) {
@@ -77,6 +78,17 @@ func (p *pulls) expire() {
 	for len(p.ends) > 0 && p.ends[0].until <= p.w.lease {
 		p.remove(p.ends[0])
 	}
+}
+
+// AnswerWaiting lets no pull wait any more: those that do are answered with no message, and the offset to go
+// on with. It is for a broker that is about to stop.
+func (e *Engine) AnswerWaiting() {
+	e.submitOwn(&callOp{do: func(w *writer) {
+		w.pulls.over = true
+		for len(w.pulls.ends) > 0 {
+			w.pulls.remove(w.pulls.ends[0])
+		}
+	}, done: func(error) {}})
 }
 
 // next is when the first one has waited long enough.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"net"
 
 	"github.com/spf13/cobra"
@@ -15,6 +16,7 @@ import (
 type brokerSettings struct {
 	logSettings   `koanf:",squash"`
 	storeSettings `koanf:",squash"`
+	drainSettings `koanf:",squash"`
 	DataDir       string   `koanf:"data-dir" help:"directory of the broker's log"`
 	Addr          string   `koanf:"addr" help:"address for proxies"`
 	HTTPAddr      string   `koanf:"http-addr" help:"address for /metrics, /healthz and /readyz; empty: none"`
@@ -25,7 +27,7 @@ type brokerSettings struct {
 }
 
 func newBroker() *cobra.Command {
-	s := &brokerSettings{logSettings: defaultLog(), storeSettings: defaultStore(1 << 30), Addr: "127.0.0.1:10911", ID: 1, Controller: []string{}}
+	s := &brokerSettings{logSettings: defaultLog(), storeSettings: defaultStore(1 << 30), drainSettings: defaultDrain(), Addr: "127.0.0.1:10911", ID: 1, Controller: []string{}}
 	c := &cobra.Command{
 		Use: "broker --data-dir DIR --group NAME --controller ADDR", Short: "Run a broker: one log and its views",
 		Args: exactArgs(0, "no argument"),
@@ -47,7 +49,7 @@ func (s *brokerSettings) run(c *cobra.Command) error {
 	case s.ID == 0:
 		return usageError("--id counts from 1")
 	}
-	if err := s.check(); err != nil {
+	if err := errors.Join(s.storeSettings.check(), s.drainSettings.check()); err != nil {
 		return err
 	}
 	conn, err := dialController(s.Controller)
@@ -71,7 +73,7 @@ func (s *brokerSettings) run(c *cobra.Command) error {
 		return err
 	}
 	b := broker.New(broker.Options{
-		DataDir: s.DataDir, Group: s.Group, ID: s.ID, Listener: ln, Advertise: advertise(s.Advertise, ln), Controller: conn,
+		DataDir: s.DataDir, Group: s.Group, ID: s.ID, Listener: ln, Advertise: advertise(s.Advertise, ln), Controller: conn, DrainTimeout: s.DrainTimeout,
 		SegmentBytes: int64(s.SegmentBytes), DuplicateWindow: s.window(), DuplicateBytes: int64(s.DuplicateMemory), Engine: s.engine(), Metrics: metrics.Meter("broker"), MetricsLimit: s.MetricsLimit, Release: version, Log: log,
 	})
 	parts := []string{"addr=" + ln.Addr().String()}
@@ -79,12 +81,8 @@ func (s *brokerSettings) run(c *cobra.Command) error {
 		parts = append(parts, "http="+http.Addr().String())
 	}
 	g, ctx := errgroup.WithContext(c.Context())
-	g.Go(func() error { return b.Run(ctx) })
 	g.Go(func() error {
-		if http == nil {
-			return nil
-		}
-		return obs.ServeHTTP(ctx, http, obs.NewMux(obs.Health{Live: b.Live, Parts: []obs.Part{brokerPart(b)}}, metrics))
+		return beside(ctx, http, obs.NewMux(obs.Health{Live: b.Live, Parts: []obs.Part{brokerPart(b)}}, metrics), b.Run)
 	})
 	g.Go(func() error {
 		announce(ctx, c.OutOrStdout(), b.Ready(), parts...)
@@ -96,7 +94,7 @@ func (s *brokerSettings) run(c *cobra.Command) error {
 // engine returns the engine's options of the settings.
 func (s storeSettings) engine() engine.Options {
 	o := engine.Options{
-		Async: s.Flush == "async", FlushInterval: s.FlushInterval, CheckpointInterval: s.CheckpointInterval, CheckpointBytes: int64(s.CheckpointBytes),
+		Async: s.Flush == "async", FlushInterval: s.FlushInterval, CheckpointInterval: s.CheckpointInterval, CheckpointBytes: int64(s.CheckpointBytes), CheckpointBehind: int64(s.CheckpointBehind),
 		Txn: s.options(),
 	}
 	s.querySettings.apply(&o)

@@ -12,17 +12,18 @@ import (
 
 // controllerSettings are the settings of a controller.
 type controllerSettings struct {
-	logSettings `koanf:",squash"`
-	DataDir     string `koanf:"data-dir" help:"directory of the controller's state"`
-	Addr        string `koanf:"addr" help:"address for brokers and proxies"`
-	HTTPAddr    string `koanf:"http-addr" help:"address for /metrics, /healthz and /readyz; empty: none"`
-	RaftAddr    string `koanf:"raft-addr" help:"address for the other controllers"`
-	Advertise   string `koanf:"advertise" help:"address that others use for this one, host:port; default: --addr"`
-	NodeID      string `koanf:"id" help:"name of this controller among the controllers"`
+	logSettings   `koanf:",squash"`
+	drainSettings `koanf:",squash"`
+	DataDir       string `koanf:"data-dir" help:"directory of the controller's state"`
+	Addr          string `koanf:"addr" help:"address for brokers and proxies"`
+	HTTPAddr      string `koanf:"http-addr" help:"address for /metrics, /healthz and /readyz; empty: none"`
+	RaftAddr      string `koanf:"raft-addr" help:"address for the other controllers"`
+	Advertise     string `koanf:"advertise" help:"address that others use for this one, host:port; default: --addr"`
+	NodeID        string `koanf:"id" help:"name of this controller among the controllers"`
 }
 
 func newController() *cobra.Command {
-	s := &controllerSettings{logSettings: defaultLog(), Addr: "127.0.0.1:9876", RaftAddr: "127.0.0.1:9877", NodeID: "c1"}
+	s := &controllerSettings{logSettings: defaultLog(), drainSettings: defaultDrain(), Addr: "127.0.0.1:9876", RaftAddr: "127.0.0.1:9877", NodeID: "c1"}
 	c := &cobra.Command{
 		Use: "controller --data-dir DIR", Short: "Run a controller: topics, groups, broker groups, routes",
 		Args: exactArgs(0, "no argument"),
@@ -38,6 +39,9 @@ func (s *controllerSettings) run(c *cobra.Command) error {
 	}
 	if s.DataDir == "" {
 		return usageError("controller needs --data-dir: what it knows must outlive it")
+	}
+	if err := s.drainSettings.check(); err != nil {
+		return err
 	}
 	ln, err := listen("--addr", s.Addr)
 	if err != nil {
@@ -55,20 +59,19 @@ func (s *controllerSettings) run(c *cobra.Command) error {
 	}
 	logStart(log, "controller", "addr", ln.Addr().String(), "raft_addr", s.RaftAddr, "data_dir", s.DataDir)
 	ctl, err := controller.New(controller.Options{
-		ID: s.NodeID, DataDir: s.DataDir, Listener: ln, RaftAddr: s.RaftAddr, AdvertiseAddr: advertise(s.Advertise, ln), Metrics: metrics.Meter("controller"), Release: version, Log: log,
+		ID: s.NodeID, DataDir: s.DataDir, Listener: ln, RaftAddr: s.RaftAddr, AdvertiseAddr: advertise(s.Advertise, ln), DrainTimeout: s.DrainTimeout, Metrics: metrics.Meter("controller"), Release: version, Log: log,
 	})
 	if err != nil {
 		return err
 	}
 	parts := []string{"addr=" + ln.Addr().String(), "raft=" + s.RaftAddr}
 	g, ctx := errgroup.WithContext(c.Context())
-	g.Go(func() error { return ctl.Run(ctx) })
 	if http != nil {
 		parts = append(parts, "http="+http.Addr().String())
-		g.Go(func() error {
-			return obs.ServeHTTP(ctx, http, obs.NewMux(obs.Health{Parts: []obs.Part{{Name: "controller", Ready: ctl.Healthy}}}, metrics))
-		})
 	}
+	g.Go(func() error {
+		return beside(ctx, http, obs.NewMux(obs.Health{Parts: []obs.Part{{Name: "controller", Ready: ctl.Healthy}}}, metrics), ctl.Run)
+	})
 	g.Go(func() error {
 		announce(ctx, c.OutOrStdout(), ctl.Ready(), parts...)
 		return nil

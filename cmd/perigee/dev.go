@@ -23,17 +23,18 @@ import (
 
 // devSettings are the settings of dev.
 type devSettings struct {
-	logSettings   `koanf:",squash"`
-	storeSettings `koanf:",squash"`
-	edgeSettings  `koanf:",squash"`
-	DataDir       string `koanf:"data-dir" help:"directory for everything; default: a temporary one, removed at the end"`
+	logSettings       `koanf:",squash"`
+	storeSettings     `koanf:",squash"`
+	edgeSettings      `koanf:",squash"`
+	edgeDrainSettings `koanf:",squash"`
+	DataDir           string `koanf:"data-dir" help:"directory for everything; default: a temporary one, removed at the end"`
 }
 
 // devGroup is the broker group of a dev process.
 const devGroup = "dev"
 
 func newDev() *cobra.Command {
-	s := &devSettings{logSettings: defaultLog(), storeSettings: defaultStore(64 << 20), edgeSettings: defaultEdge()}
+	s := &devSettings{logSettings: defaultLog(), storeSettings: defaultStore(64 << 20), edgeSettings: defaultEdge(), edgeDrainSettings: defaultEdgeDrain(0)}
 	s.AutoCreate = true
 	c := &cobra.Command{
 		Use: "dev", Short: "Run a whole service in one process, without configuration",
@@ -51,7 +52,7 @@ func (s *devSettings) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if err := s.check(); err != nil {
+	if err := errors.Join(s.storeSettings.check(), s.edgeDrainSettings.check()); err != nil {
 		return err
 	}
 	dir, remove, err := s.directory(c)
@@ -74,10 +75,7 @@ func (s *devSettings) run(c *cobra.Command) error {
 	}
 	defer d.conn.Close()
 	g, ctx := errgroup.WithContext(c.Context())
-	g.Go(func() error { return d.run(ctx) })
-	g.Go(func() error {
-		return obs.ServeHTTP(ctx, http, obs.NewMux(d.health(), d.metrics))
-	})
+	g.Go(func() error { return beside(ctx, http, obs.NewMux(d.health(), d.metrics), d.run) })
 	g.Go(func() error {
 		announce(ctx, c.OutOrStdout(), d.proxy.Ready(), "grpc="+ln.Addr().String(), "http="+http.Addr().String())
 		if ctx.Err() == nil && s.AutoCreate {
@@ -132,17 +130,17 @@ func (s *devSettings) wire(dir string, ln net.Listener, log *slog.Logger) (*devP
 		return nil, err
 	}
 	if d.controller, err = controller.New(controller.Options{
-		ID: "dev", DataDir: filepath.Join(dir, "controller"), Listener: pipe, Metrics: d.metrics.Meter("controller"), Release: version, Log: log.With("tier", "controller"),
+		ID: "dev", DataDir: filepath.Join(dir, "controller"), Listener: pipe, DrainTimeout: s.DrainTimeout, Metrics: d.metrics.Meter("controller"), Release: version, Log: log.With("tier", "controller"),
 	}); err != nil {
 		return nil, err
 	}
 	d.broker = broker.New(broker.Options{
-		DataDir: filepath.Join(dir, "broker"), Group: devGroup, ID: 1, Advertise: s.advertised(ln), Controller: conn,
+		DataDir: filepath.Join(dir, "broker"), Group: devGroup, ID: 1, Advertise: s.advertised(ln), Controller: conn, DrainTimeout: s.DrainTimeout,
 		SegmentBytes: int64(s.SegmentBytes), DuplicateWindow: s.window(), DuplicateBytes: int64(s.DuplicateMemory), Engine: s.engine(), Metrics: d.metrics.Meter("broker"), MetricsLimit: s.MetricsLimit, Release: version, Log: log.With("tier", "broker"),
 	})
 	d.proxy, err = proxy.New(proxy.Options{
 		Listener: ln, Controller: conn, Local: d.broker, Advertise: s.advertised(ln), AutoCreate: s.AutoCreate, CertFile: s.TLSCert, KeyFile: s.TLSKey, Limits: limits,
-		Metrics: d.metrics.Meter("proxy"), Release: version, Log: log.With("tier", "proxy"),
+		DrainDelay: s.DrainDelay, DrainTimeout: s.DrainTimeout, Metrics: d.metrics.Meter("proxy"), Release: version, Log: log.With("tier", "proxy"),
 	})
 	return d, err
 }

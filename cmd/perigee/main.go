@@ -48,9 +48,10 @@ func run(args []string) int {
 }
 
 // untilSignal makes a command's context end with the first SIGINT or SIGTERM, for those that have to
-// finish something then. Others end at once, as processes do.
+// finish something then; a second one ends the process at once. Others end at once, as processes do.
 func untilSignal(c *cobra.Command) (stop func()) {
 	ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
 	c.SetContext(ctx)
 	return stop
 }

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"time"
+
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
@@ -10,13 +12,14 @@ import (
 
 // proxySettings are the settings of a proxy.
 type proxySettings struct {
-	logSettings  `koanf:",squash"`
-	edgeSettings `koanf:",squash"`
-	Controller   []string `koanf:"controller" help:"addresses of the controllers"`
+	logSettings       `koanf:",squash"`
+	edgeSettings      `koanf:",squash"`
+	edgeDrainSettings `koanf:",squash"`
+	Controller        []string `koanf:"controller" help:"addresses of the controllers"`
 }
 
 func newProxy() *cobra.Command {
-	s := &proxySettings{logSettings: defaultLog(), edgeSettings: defaultEdge(), Controller: []string{}}
+	s := &proxySettings{logSettings: defaultLog(), edgeSettings: defaultEdge(), edgeDrainSettings: defaultEdgeDrain(2 * time.Second), Controller: []string{}}
 	c := &cobra.Command{
 		Use: "proxy --controller ADDR", Short: "Run a proxy: the port that clients use",
 		Args: exactArgs(0, "no argument"),
@@ -28,6 +31,9 @@ func newProxy() *cobra.Command {
 func (s *proxySettings) run(c *cobra.Command) error {
 	log, err := s.logger()
 	if err != nil {
+		return err
+	}
+	if err := s.edgeDrainSettings.check(); err != nil {
 		return err
 	}
 	limits, err := s.limits()
@@ -54,15 +60,14 @@ func (s *proxySettings) run(c *cobra.Command) error {
 	}
 	p, err := proxy.New(proxy.Options{
 		Listener: ln, Controller: conn, Advertise: s.advertised(ln), AutoCreate: s.AutoCreate, CertFile: s.TLSCert, KeyFile: s.TLSKey, Limits: limits,
-		Metrics: metrics.Meter("proxy"), Release: version, Log: log,
+		DrainDelay: s.DrainDelay, DrainTimeout: s.DrainTimeout, Metrics: metrics.Meter("proxy"), Release: version, Log: log,
 	})
 	if err != nil {
 		return err
 	}
 	g, ctx := errgroup.WithContext(c.Context())
-	g.Go(func() error { return p.Run(ctx) })
 	g.Go(func() error {
-		return obs.ServeHTTP(ctx, http, obs.NewMux(obs.Health{Parts: []obs.Part{{Name: "proxy", Ready: p.Healthy}}}, metrics))
+		return beside(ctx, http, obs.NewMux(obs.Health{Parts: []obs.Part{{Name: "proxy", Ready: p.Healthy}}}, metrics), p.Run)
 	})
 	g.Go(func() error {
 		announce(ctx, c.OutOrStdout(), p.Ready(), "grpc="+ln.Addr().String(), "http="+http.Addr().String())

@@ -38,6 +38,7 @@ type storeSettings struct {
 	FlushInterval      time.Duration `koanf:"flush-interval" help:"longest time that asynchronously flushed data waits for fdatasync"`
 	CheckpointInterval time.Duration `koanf:"checkpoint-interval" help:"time between checkpoints of the views"`
 	CheckpointBytes    cfg.Bytes     `koanf:"checkpoint-bytes" help:"log written between checkpoints of the views, at most"`
+	CheckpointBehind   cfg.Bytes     `koanf:"checkpoint-behind" help:"log behind the newest checkpoint from which on messages are refused, when checkpoints fail: it bounds what a start after a crash reads"`
 }
 
 func defaultStore(segment cfg.Bytes) storeSettings {
@@ -49,7 +50,7 @@ func defaultStore(segment cfg.Bytes) storeSettings {
 		dedupSettings:   defaultDedup(),
 		metricsSettings: defaultMetrics(),
 		spaceSettings:   defaultSpace(),
-		SegmentBytes:    segment, Flush: "sync", FlushInterval: 500 * time.Millisecond, CheckpointInterval: 30 * time.Second, CheckpointBytes: 64 << 20,
+		SegmentBytes:    segment, Flush: "sync", FlushInterval: 500 * time.Millisecond, CheckpointInterval: 30 * time.Second, CheckpointBytes: 64 << 20, CheckpointBehind: 16 << 30,
 	}
 }
 

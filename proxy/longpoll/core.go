@@ -87,7 +87,7 @@ func (c *core) arrive(w *Wait, start int, now time.Time) {
 		k.client = brokerapi.HashClient(w.req.Pop.Client)
 	}
 	g := c.groups[k]
-	if err := c.refuse(g); err != nil {
+	if err := c.refuse(g); err != nil || c.drained {
 		w.state = answered
 		c.out = append(c.out, action{kind: actAnswer, w: w, answer: Answer{Err: err}})
 		return
@@ -112,8 +112,6 @@ func (c *core) arrive(w *Wait, start int, now time.Time) {
 
 func (c *core) refuse(g *group) error {
 	switch {
-	case c.drained:
-		return mqerr.New(mqerr.Draining, "the proxy is going away: receive from another one")
 	case c.open >= c.o.MaxReceives:
 		c.stats.Refused++
 		return mqerr.New(mqerr.Exhausted, "%d receives wait at this proxy, more are not taken", c.open)

@@ -133,7 +133,8 @@ func (p *Polls) Up(shard brokerapi.ShardID) {
 	p.unlockAndAct()
 }
 
-// Drain answers every waiting receive with nothing, and later ones with Draining.
+// Drain answers every waiting receive with nothing, and later ones at once: clients ask again, and by then have
+// heard that they should ask elsewhere.
 func (p *Polls) Drain() {
 	p.mu.Lock()
 	p.closed = true

@@ -109,14 +109,14 @@ func (p *pull) times() {
 // start asks the broker.
 func (p *pull) start(g *route.Group) {
 	home, err := p.s.shard(p.s.o.Routes.Load(), p.at.shard)
-	if err == nil {
-		err = p.s.pulls.add(p)
-	}
 	if err != nil {
 		go p.refuse(p.s.outcome(RPCPullMessage, err))
 		return
 	}
 	p.out.Topic, p.out.Group, p.out.Queue, p.out.Epoch = p.at.topic.ID, g.ID, p.at.queue, home.epoch
+	if !p.s.pulls.add(p) {
+		p.out.Wait = 0
+	}
 	stop := context.AfterFunc(p.call.Context(), func() {
 		if p.end() {
 			p.call.Fail(call.Cancelled, "the caller went away")
@@ -185,19 +185,18 @@ func (p *pull) deliver(reply *brokerapi.PullReply) {
 	p.call.End()
 }
 
-var errPullDrained = mqerr.New(mqerr.Draining, "the proxy is going away: pull from another one")
-
-func (l *pulls) add(p *pull) error {
+// add takes a pull that may wait. It is false when the proxy is going away: no more may wait.
+func (l *pulls) add(p *pull) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.drained {
-		return errPullDrained
+		return false
 	}
 	if l.waiting == nil {
 		l.waiting = map[*pull]struct{}{}
 	}
 	l.waiting[p] = struct{}{}
-	return nil
+	return true
 }
 
 func (l *pulls) remove(p *pull) {
@@ -206,8 +205,8 @@ func (l *pulls) remove(p *pull) {
 	delete(l.waiting, p)
 }
 
-// Drain answers every pull that waits, with no message and the offset that it asked for, and refuses later
-// ones.
+// Drain answers every pull that waits, with no message and the offset that it asked for. Later ones do not
+// wait.
 func (s *Server) Drain() {
 	l := &s.pulls
 	l.mu.Lock()

@@ -81,3 +81,15 @@ func sendCommand(c call.Duplex, cmd *rmqv2.TelemetryCommand) error {
 	}
 	return c.Send(msg)
 }
+
+// Goodbye is the command that tells a client to connect anew: this proxy is about to stop.
+func Goodbye() []byte {
+	msg, err := proto.Marshal(&rmqv2.TelemetryCommand{
+		Status:  &rmqv2.Status{Code: rmqv2.Code_OK, Message: okText},
+		Command: &rmqv2.TelemetryCommand_ReconnectEndpointsCommand{ReconnectEndpointsCommand: &rmqv2.ReconnectEndpointsCommand{Nonce: "1"}},
+	})
+	if err != nil {
+		return nil // it is always the same: a test sees this
+	}
+	return msg
+}

@@ -44,6 +44,8 @@ type Options struct {
 	Controller grpc.ClientConnInterface
 	// SegmentBytes is the size of a commit-log file. Default 1 GiB.
 	SegmentBytes int64
+	// DropRate is how many bytes of deleted commit-log files are given back to the disk in a second. Default 256 MiB.
+	DropRate int64
 	// DuplicateWindow and DuplicateBytes are those of store.Options.
 	DuplicateWindow time.Duration
 	DuplicateBytes  int64
@@ -195,7 +197,7 @@ func (b *Broker) defined() {
 
 // open takes the directory and recovers the views.
 func (b *Broker) open() error {
-	st, err := store.Open(store.Options{FS: b.o.FS, Dir: b.o.DataDir, SegmentBytes: b.o.SegmentBytes, DuplicateWindow: b.o.DuplicateWindow, DuplicateBytes: b.o.DuplicateBytes, Log: b.o.Log, LogEvents: b.logEvents()})
+	st, err := store.Open(store.Options{FS: b.o.FS, Dir: b.o.DataDir, SegmentBytes: b.o.SegmentBytes, DropRate: b.o.DropRate, DuplicateWindow: b.o.DuplicateWindow, DuplicateBytes: b.o.DuplicateBytes, Log: b.o.Log, LogEvents: b.logEvents()})
 	if err != nil {
 		return err
 	}

@@ -24,6 +24,7 @@ func (b *Broker) register(e *engine.Engine) error {
 	}
 	events := r.counter("perigee_broker_events", "what the broker has done, by kind", "kind")
 	spaces := newSpaceGauges(r)
+	retention := newRetentionGauges(r)
 	index := indexGauges(r, e)
 	queues := queueGauges(r, e)
 	return r.Observe(func(ctx context.Context, o metric.Observer) error {
@@ -38,6 +39,9 @@ func (b *Broker) register(e *engine.Engine) error {
 		queues(o)
 		ctx, cancel := context.WithTimeout(ctx, scrapeTimeout)
 		defer cancel()
+		if err := retention.observe(ctx, o, e); err != nil {
+			return err
+		}
 		s, err := e.Snapshot(ctx, b.o.MetricsLimit)
 		if err != nil {
 			return err

@@ -99,6 +99,7 @@ func groupGauges(r *registrar) observed {
 	lag := r.gauge("rocketmq_consumer_lag_messages", "messages that are not done", "", labels...)
 	age := r.gauge("rocketmq_consumer_queueing_latency", "age of the oldest ready message; absent if there is none", "milliseconds", labels...)
 	overMax := r.counter("perigee_consumer_over_max_attempts", "deliveries past the group's most attempts: its dead-letter topic could not take the message", labels...)
+	lost := r.counter("perigee_consumer_lost_messages", "messages that retention deleted before the group had read them, since the group exists", labels...)
 	return func(o metric.Observer, s *engine.Snapshot) {
 		for i := range s.Groups {
 			g := &s.Groups[i]
@@ -110,6 +111,7 @@ func groupGauges(r *registrar) observed {
 			o.ObserveInt64(waiting, g.Waiting, a)
 			o.ObserveInt64(lag, g.Ready+g.InFlight+g.Waiting, a)
 			o.ObserveInt64(overMax, g.OverMax, a)
+			o.ObserveInt64(lost, g.Lost, a)
 			if g.OldestMS != 0 {
 				o.ObserveInt64(age, max(0, g.NowMS-g.OldestMS), a)
 			}

@@ -28,6 +28,7 @@ func (s *session) DescribeGroup(ctx context.Context, topic brokerapi.TopicID, id
 		for q := range t.queues {
 			out = append(out, w.groupQueue(t, g, record.QueueID(q)))
 		}
+		out[0].Lost = w.views.carried.Lost(reader(g.ID, t.def.ID))
 	})
 	if err != nil {
 		return nil, err // the writer may still be at it

@@ -24,7 +24,8 @@ type RetentionOptions struct {
 
 // Retention is what retention has done and found, for metrics and tests.
 type Retention struct {
-	Why       retain.Why // the oldest segment stays; "" before the first look
+	Looked    bool       // Why is known
+	Why       retain.Why // the oldest segment stays; "" if it goes
 	Steps     int64      // that have deleted something
 	Bytes     int64      // deleted
 	Carried   int64      // messages carried forward
@@ -107,7 +108,7 @@ func (k *keeper) step(ctx context.Context, limits retain.Limits) (retain.Plan, e
 		return retain.Plan{}, err
 	}
 	plan := limits.Decide(&state)
-	k.note(func(s *Retention) { s.Why = plan.Why })
+	k.note(func(s *Retention) { s.Looked, s.Why = true, plan.Why })
 	if plan.Why != retain.Goes {
 		return plan, nil
 	}

@@ -43,6 +43,7 @@ type GroupFigures struct {
 	OldestMS                 int64 // store time of the oldest ready message, 0 if none or unknown
 	NowMS                    int64 // store time of the figures
 	OverMax                  int64 // deliveries past the group's max attempts, since the start
+	Lost                     int64 // messages that retention deleted before the group had read them, since the group exists
 
 	oldest []queueSpot // the first ready message of each queue
 }
@@ -198,6 +199,7 @@ func (f *figures) add(w *writer, p pair, budget *int) (over bool) {
 			f.OverMax += n
 		}
 	}
+	f.Lost = w.views.carried.Lost(reader(p.group, p.topic))
 	if f.lite {
 		return true
 	}

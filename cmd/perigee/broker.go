@@ -74,7 +74,7 @@ func (s *brokerSettings) run(c *cobra.Command) error {
 	}
 	b := broker.New(broker.Options{
 		DataDir: s.DataDir, Group: s.Group, ID: s.ID, Listener: ln, Advertise: advertise(s.Advertise, ln), Controller: conn, DrainTimeout: s.DrainTimeout,
-		SegmentBytes: int64(s.SegmentBytes), DuplicateWindow: s.window(), DuplicateBytes: int64(s.DuplicateMemory), Engine: s.engine(), Metrics: metrics.Meter("broker"), MetricsLimit: s.MetricsLimit, Release: version, Log: log,
+		SegmentBytes: int64(s.SegmentBytes), DropRate: int64(s.RetentionRate), DuplicateWindow: s.window(), DuplicateBytes: int64(s.DuplicateMemory), Engine: s.engine(), Metrics: metrics.Meter("broker"), MetricsLimit: s.MetricsLimit, Release: version, Log: log,
 	})
 	parts := []string{"addr=" + ln.Addr().String()}
 	if http != nil {
@@ -100,6 +100,7 @@ func (s storeSettings) engine() engine.Options {
 	s.querySettings.apply(&o)
 	s.liteSettings.apply(&o)
 	s.spaceSettings.apply(&o)
+	s.retentionSettings.apply(&o)
 	o.PullsWaiting = s.PullsWaiting
 	return o
 }

@@ -186,9 +186,9 @@ func newGroupDescribe() *cobra.Command {
 }
 
 func (s *describeGroupSettings) print(c *cobra.Command, topics []*adminv1.GroupTopic) {
-	t := newTable(c.OutOrStdout(), "TOPIC", "READY", "IN FLIGHT", "WAITING", "OLDEST READY", "PAST MAX ATTEMPTS")
+	t := newTable(c.OutOrStdout(), "TOPIC", "READY", "IN FLIGHT", "WAITING", "OLDEST READY", "PAST MAX ATTEMPTS", "DELETED UNREAD")
 	for _, g := range topics {
-		t.AppendRow([]any{g.GetTopic(), g.GetReady(), g.GetInFlight(), g.GetWaiting(), moment(g.OldestMs), g.GetOverMaxAttempts()})
+		t.AppendRow([]any{g.GetTopic(), g.GetReady(), g.GetInFlight(), g.GetWaiting(), moment(g.OldestMs), g.GetOverMaxAttempts(), g.GetLost()})
 	}
 	t.Render()
 	if !s.Queues {

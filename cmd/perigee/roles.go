@@ -33,6 +33,7 @@ type storeSettings struct {
 	dedupSettings      `koanf:",squash"`
 	metricsSettings    `koanf:",squash"`
 	spaceSettings      `koanf:",squash"`
+	retentionSettings  `koanf:",squash"`
 	SegmentBytes       cfg.Bytes     `koanf:"segment-bytes" help:"size of one file of the commit log"`
 	Flush              string        `koanf:"flush" help:"when a message counts as stored, for topics that do not say: sync (after fdatasync) or async (after the write)"`
 	FlushInterval      time.Duration `koanf:"flush-interval" help:"longest time that asynchronously flushed data waits for fdatasync"`
@@ -43,14 +44,15 @@ type storeSettings struct {
 
 func defaultStore(segment cfg.Bytes) storeSettings {
 	return storeSettings{
-		querySettings:   defaultQuery(),
-		txnSettings:     defaultTxn(),
-		pullSettings:    pullSettings{PullsWaiting: 16384},
-		liteSettings:    defaultLite(),
-		dedupSettings:   defaultDedup(),
-		metricsSettings: defaultMetrics(),
-		spaceSettings:   defaultSpace(),
-		SegmentBytes:    segment, Flush: "sync", FlushInterval: 500 * time.Millisecond, CheckpointInterval: 30 * time.Second, CheckpointBytes: 64 << 20, CheckpointBehind: 16 << 30,
+		querySettings:     defaultQuery(),
+		txnSettings:       defaultTxn(),
+		pullSettings:      pullSettings{PullsWaiting: 16384},
+		liteSettings:      defaultLite(),
+		dedupSettings:     defaultDedup(),
+		metricsSettings:   defaultMetrics(),
+		spaceSettings:     defaultSpace(),
+		retentionSettings: defaultRetention(),
+		SegmentBytes:      segment, Flush: "sync", FlushInterval: 500 * time.Millisecond, CheckpointInterval: 30 * time.Second, CheckpointBytes: 64 << 20, CheckpointBehind: 16 << 30,
 	}
 }
 
@@ -74,6 +76,9 @@ func (s storeSettings) check() error {
 		return err
 	}
 	if err := s.spaceSettings.check(); err != nil {
+		return err
+	}
+	if err := s.retentionSettings.check(); err != nil {
 		return err
 	}
 	return s.querySettings.check()

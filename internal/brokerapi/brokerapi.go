@@ -253,6 +253,7 @@ type GroupQueue struct {
 	Waiting  int64       // not done, not leased, not due yet
 	OldestMS int64       // store time of the oldest message that is ready, 0 if none
 	OverMax  int64       // deliveries past the group's max attempts since the broker's start
+	Lost     int64       // of the whole topic, with its first queue: messages that retention deleted before the group had read them
 	Used     bool        // the group has received from this queue; of the sum over lite topics (queue -1): has some
 }
 

@@ -139,6 +139,7 @@ func add(row *adminv1.GroupTopic, broker string, q brokerapi.GroupQueue) {
 	row.InFlight += q.InFlight
 	row.Waiting += q.Waiting
 	row.OverMaxAttempts += q.OverMax
+	row.Lost += q.Lost
 	if q.OldestMS != 0 && (row.OldestMs == nil || q.OldestMS < *row.OldestMs) {
 		row.OldestMs = &q.OldestMS
 	}

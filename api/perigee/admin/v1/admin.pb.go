@@ -1313,7 +1313,9 @@ type GroupTopic struct {
 	// Deliveries past the max attempts so far.
 	OverMaxAttempts int64 `protobuf:"varint,6,opt,name=over_max_attempts,json=overMaxAttempts,proto3" json:"over_max_attempts,omitempty"`
 	// The parts. Of a group that reads lite topics, one for each broker, with the sums of them in queue -1.
-	Queues        []*GroupQueue `protobuf:"bytes,7,rep,name=queues,proto3" json:"queues,omitempty"`
+	Queues []*GroupQueue `protobuf:"bytes,7,rep,name=queues,proto3" json:"queues,omitempty"`
+	// Messages that retention has deleted before the group had read them, since the group exists.
+	Lost          int64 `protobuf:"varint,8,opt,name=lost,proto3" json:"lost,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1395,6 +1397,13 @@ func (x *GroupTopic) GetQueues() []*GroupQueue {
 		return x.Queues
 	}
 	return nil
+}
+
+func (x *GroupTopic) GetLost() int64 {
+	if x != nil {
+		return x.Lost
+	}
+	return 0
 }
 
 // GroupQueue is the progress of a group on one queue.
@@ -2914,7 +2923,7 @@ const file_perigee_admin_v1_admin_proto_rawDesc = "" +
 	"\x06groups\x18\x01 \x03(\v2\x1c.perigee.controller.v1.GroupR\x06groups\"@\n" +
 	"\x14DescribeGroupRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
-	"\x05topic\x18\x02 \x01(\tR\x05topic\"\x81\x02\n" +
+	"\x05topic\x18\x02 \x01(\tR\x05topic\"\x95\x02\n" +
 	"\n" +
 	"GroupTopic\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x14\n" +
@@ -2923,7 +2932,8 @@ const file_perigee_admin_v1_admin_proto_rawDesc = "" +
 	"\awaiting\x18\x04 \x01(\x03R\awaiting\x12 \n" +
 	"\toldest_ms\x18\x05 \x01(\x03H\x00R\boldestMs\x88\x01\x01\x12*\n" +
 	"\x11over_max_attempts\x18\x06 \x01(\x03R\x0foverMaxAttempts\x124\n" +
-	"\x06queues\x18\a \x03(\v2\x1c.perigee.admin.v1.GroupQueueR\x06queuesB\f\n" +
+	"\x06queues\x18\a \x03(\v2\x1c.perigee.admin.v1.GroupQueueR\x06queues\x12\x12\n" +
+	"\x04lost\x18\b \x01(\x03R\x04lostB\f\n" +
 	"\n" +
 	"_oldest_ms\"\xe9\x01\n" +
 	"\n" +

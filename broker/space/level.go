@@ -64,9 +64,12 @@ func (s State) Next(l Limits, r Reading) State {
 	return next
 }
 
+// slackBytes is how much earlier a level begins than the smallest record is refused.
+const slackBytes = 8 << 10
+
 // margin is the room below which a writer is refused, more for one that is refused already.
 func (l Limits) margin(w Writer, refused bool) int64 {
-	n := l.Reserve(w)
+	n := l.Reserve(w) + slackBytes
 	if refused {
 		n += n / 4
 	}

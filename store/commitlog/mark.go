@@ -85,23 +85,30 @@ func readMark(f vfs.FS, dir string) (pos record.Pos, known bool, err error) {
 	return pos, known, nil
 }
 
-// startMark makes the mark say pos, durably, and opens it for more.
+// startMark makes the mark say pos, durably, and opens it for more. The file has both slots from the start,
+// so that no later write needs space. On a full disk the mark of the last start is gone on with: it says less,
+// or more if the log was cut since, which cannot be.
 func startMark(f vfs.FS, dir string, pos record.Pos) (*mark, error) {
 	path := filepath.Join(dir, MarkName)
-	if err := vfs.ReplaceFile(f, path, encodeMark(pos)); err != nil {
-		return nil, err
+	both := append(encodeMark(pos), make([]byte, markSlot)...)
+	full := vfs.ReplaceFile(f, path, both)
+	if full != nil && !vfs.IsFull(full) {
+		return nil, full
 	}
 	file, err := f.Open(path)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(full, err)
 	}
 	return &mark{file: file}, nil
 }
 
+// set notes a position. A disk without space costs the note only: an older one says less, and nothing false.
 func (m *mark) set(pos record.Pos) error {
 	m.slot = markSlot - m.slot
-	_, err := m.file.WriteAt(encodeMark(pos), m.slot)
-	return err
+	if _, err := m.file.WriteAt(encodeMark(pos), m.slot); err != nil && !vfs.IsFull(err) {
+		return fmt.Errorf("write %s: %w", MarkName, err)
+	}
+	return nil
 }
 
 func (m *mark) close(sync bool) error {

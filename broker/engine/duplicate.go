@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"errors"
 
 	"github.com/perigee-mq/perigee/internal/brokerapi"
 	"github.com/perigee-mq/perigee/internal/mqerr"
@@ -63,9 +64,36 @@ type copies struct {
 
 // sent notes a stored message in the duplicate window.
 func (v *views) sent(pos record.Pos, at int64, m *record.Msg) {
-	if m.Type != record.MsgTransaction && v.duplicateWindow(v.topics.Get(m.Topic)) > 0 {
-		v.dups.Add(brokerapi.HashMessage(brokerapi.TopicID(m.Topic), m.ID), pos, at)
+	if v.remembers(m) {
+		v.dups.Add(hashOf(m), pos, at)
 	}
+}
+
+// remembers tells whether the duplicate window has messages such as m.
+func (v *views) remembers(m *record.Msg) bool {
+	return m.Type != record.MsgTransaction && v.duplicateWindow(v.topics.Get(m.Topic)) > 0
+}
+
+func hashOf(m *record.Msg) uint64 { return brokerapi.HashMessage(brokerapi.TopicID(m.Topic), m.ID) }
+
+// fillDuplicates takes from the log what files of the duplicate window have lost.
+func (v *views) fillDuplicates() {
+	v.dups.Fill(func(from record.Pos, fn func(hash uint64, pos record.Pos, at int64) bool) error {
+		err := v.store.Log().Scan(from, func(r record.Record) error {
+			if r.Type != record.TypeMsg {
+				return nil
+			}
+			m, err := record.DecodeMsg(r.Body)
+			if err == nil && v.remembers(&m) && !fn(hashOf(&m), r.Pos, r.Time) {
+				return errEnd
+			}
+			return err
+		})
+		if errors.Is(err, errEnd) {
+			return nil
+		}
+		return err
+	})
 }
 
 // applySent is applyMsg for what a client has sent.

@@ -417,5 +417,6 @@ func (v *views) load(c *checkpoint.Checkpoint) error {
 			return err
 		}
 	}
+	v.fillDuplicates()
 	return nil
 }

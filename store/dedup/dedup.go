@@ -62,6 +62,8 @@ type Window struct {
 
 	gens      []*generation // the newest last
 	lostUntil int64         // what was stored before may be missing, ms; 0: nothing is
+	decoded   []*generation // of the last Decode, those without entries included
+	lost      int64         // lostUntil as of the last Decode, if all of them had entries
 
 	// unnamed: the directory may have names that are not durable, also those of a process that was killed. Sync
 	// has it.
@@ -80,6 +82,7 @@ type generation struct {
 	n     int64      // entries, those included that were replaced by later ones of the same hash
 	crc   uint32     // of all entries, CRC32C
 	fresh []byte     // entries that no Encode has handed over
+	found bool       // entries of a decoded one are there
 	parts [parts]part
 }
 
@@ -128,7 +131,7 @@ func (w *Window) Reset() {
 }
 
 func (w *Window) clear() {
-	w.gens, w.lostUntil = nil, 0
+	w.gens, w.lostUntil, w.decoded = nil, 0, nil
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.pending = nil
@@ -150,6 +153,15 @@ func (w *Window) Add(hash uint64, pos record.Pos, at int64) {
 		w.lostUntil = max(w.lostUntil, w.gens[1].at)
 		w.gens[0] = nil
 		w.gens = w.gens[1:]
+	}
+}
+
+// LostBefore says that the log is about to delete what lies before first; the message there was stored at a time in
+// ms. Where the window reaches back further, it is in force from then on only. Entries stay: some of the messages
+// are carried forward, and are found by the position that they had.
+func (w *Window) LostBefore(first record.Pos, at int64) {
+	if len(w.gens) > 0 && w.gens[0].begin < first {
+		w.lostUntil = max(w.lostUntil, at)
 	}
 }
 

@@ -130,8 +130,56 @@ func TestLostFiles(t *testing.T) {
 			require.NoError(t, again.Decode(b))
 			require.Equal(t, 990*time.Millisecond, again.InForce(1990))
 			require.Equal(t, record.Pos(199*64), newest(again, hashOf(199)))
+
+			// The log has it still.
+			log := func(first int64, h func(int64) uint64) func(record.Pos, func(uint64, record.Pos, int64) bool) error {
+				return func(from record.Pos, fn func(uint64, record.Pos, int64) bool) error {
+					if int64(from) < first*64 {
+						return mqerr.New(mqerr.NotFound, "deleted")
+					}
+					for i := int64(from) / 64; i < 200 && fn(h(i), record.Pos(i*64), i*10); i++ {
+					}
+					return nil
+				}
+			}
+			again.Fill(log(1, hashOf))
+			require.Equal(t, 990*time.Millisecond, again.InForce(1990), "it was deleted there")
+			require.NoError(t, again.Decode(b))
+			again.Fill(log(0, func(i int64) uint64 { return hashOf(i + 1) }))
+			require.Equal(t, 990*time.Millisecond, again.InForce(1990), "it is another log")
+			require.NoError(t, again.Decode(b))
+			again.Fill(log(0, hashOf))
+			require.Equal(t, 3*time.Second, again.InForce(1990))
+			for i := range int64(200) {
+				require.Equal(t, record.Pos(i*64), newest(again, hashOf(i)))
+			}
+			require.Equal(t, b, save(t, again))
+			twice := open(t, fs, Options{Window: 3 * time.Second})
+			require.NoError(t, twice.Decode(b))
+			twice.Fill(nil)
+			require.Equal(t, 3*time.Second, twice.InForce(1990), "its file is there again")
+			require.Equal(t, record.Pos(0), newest(twice, hashOf(0)))
 		})
 	}
+}
+
+// TestLostBefore: what the log deletes is no part of the window that is in force.
+func TestLostBefore(t *testing.T) {
+	w := open(t, memfs.New(), Options{Window: 3 * time.Second})
+	for i := range int64(40) {
+		w.Add(uint64(i), record.Pos(i*64), i*100)
+	}
+	whole := w.InForce(3900)
+	w.LostBefore(record.Pos(0), 1<<40)
+	require.Equal(t, whole, w.InForce(3900))
+	w.LostBefore(15*64, 1500)
+	require.Equal(t, 2400*time.Millisecond, w.InForce(3900))
+	require.Equal(t, record.Pos(14*64), newest(w, 14), "it may have been carried forward")
+	w.LostBefore(1<<40, 3900)
+	require.Zero(t, w.InForce(3900))
+	again := open(t, memfs.New(), Options{Window: 3 * time.Second})
+	require.NoError(t, again.Decode(w.Encode(nil)))
+	require.Zero(t, again.InForce(3900))
 }
 
 func TestOff(t *testing.T) {

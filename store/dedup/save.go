@@ -50,8 +50,8 @@ func (w *Window) Encode(dst []byte) []byte {
 }
 
 // Decode replaces the window with the one of a section and the files that it names. A generation whose
-// file is missing or not as it was is left out: the window is shorter then. On an error, which the section
-// alone can give, nothing has changed.
+// file is missing or not as it was is left out: the window is shorter then, until Fill. On an error, which the
+// section alone can give, nothing has changed.
 func (w *Window) Decode(b []byte) error {
 	r := reader{b: b}
 	if v := r.uvarint(); v != version && !r.bad {
@@ -85,20 +85,16 @@ func (w *Window) Decode(b []byte) error {
 	if w.windowMS <= 0 {
 		return nil
 	}
-	w.lostUntil = lost
-	for i, g := range gens {
+	w.lost = lost
+	for _, g := range gens {
 		if err := w.load(g); err != nil {
-			until := g.last + 1
-			if i+1 < len(gens) {
-				until = gens[i+1].at
-			}
-			w.lostUntil = max(w.lostUntil, until)
-			w.o.Log.LogAttrs(context.Background(), slog.LevelWarn, "a part of the duplicate window is lost: messages sent again from that time are stored again",
+			*g = g.empty()
+			w.o.Log.LogAttrs(context.Background(), slog.LevelWarn, "a file of the duplicate window cannot be used: what it has is looked for in the log",
 				slog.String("file", w.path(g.begin)), slog.String("error", err.Error()))
-			continue
 		}
-		w.gens = append(w.gens, g)
 	}
+	w.decoded = gens
+	w.take()
 	return nil
 }
 
@@ -119,7 +115,7 @@ func (w *Window) load(g *generation) error {
 	if crc32.Checksum(all, castagnoli) != g.crc {
 		return errors.New("its checksum is wrong")
 	}
-	if !g.fill(all, max(w.partMax, partMin)) {
+	if g.found = g.fill(all, max(w.partMax, partMin)); !g.found {
 		return errors.New("it does not fit: it is damaged, or the memory of the window was made smaller")
 	}
 	return nil

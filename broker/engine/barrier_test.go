@@ -117,6 +117,30 @@ func TestRepeatedAckWaitsForTheDisk(t *testing.T) {
 	require.NoError(t, <-second)
 }
 
+// TestRepeatedSendWaitsForTheDisk: the message that it repeats may not be there yet.
+func TestRepeatedSendWaitsForTheDisk(t *testing.T) {
+	b, stop := slowDisk(t)
+	release := stop()
+	send := func() <-chan brokerapi.SendResult {
+		out := make(chan brokerapi.SendResult, 1)
+		b.proxy.Send(&brokerapi.SendRequest{Topic: brokerapi.TopicID(topicSync), Messages: []brokerapi.Message{named("id", "one")}}, func(r *brokerapi.SendReply, err error) {
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			out <- r.Results[0]
+		})
+		return out
+	}
+	var first <-chan brokerapi.SendResult
+	b.turn(func() { first = send() })
+	second := send()
+	quiet(t, first)
+	quiet(t, second)
+	release()
+	require.Equal(t, again(<-first), <-second)
+}
+
 // TestHiddenUntilDurable: a message of a sync topic is neither handed out nor counted before the disk has
 // it, one of an async topic is.
 func TestHiddenUntilDurable(t *testing.T) {

@@ -63,5 +63,6 @@ func groupOf(g *controllerv1.Group) group.Definition {
 		ID: record.GroupID(g.GetId()), Name: g.GetName(), Ordered: g.GetOrdered(), MaxAttempts: max(1, int(g.GetMaxAttempts())),
 		From: fromOf[g.GetFrom()], FromMS: g.GetFromMs(), LiteTopic: g.GetLiteTopic(), BackoffMS: delays,
 		Version: g.GetVersion(), CreatedMS: g.GetCreatedMs(),
+		MaxInFlight: g.GetMaxInFlight(), MaxInFlightClient: g.GetMaxInFlightClient(),
 	}
 }

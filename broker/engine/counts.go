@@ -29,6 +29,8 @@ type Counts struct {
 	Damaged          atomic.Int64 // messages that could not be read
 	Gone             atomic.Int64 // messages that a group or a reader came to and that retention had deleted
 	Refused          atomic.Int64 // requests refused because too many wait
+	InFlightFull     atomic.Int64 // receives that found nothing because their group or client has as much in flight as it may
+	TableFull        atomic.Int64 // receives refused because all groups together have
 	Turns            atomic.Int64 // turns of the writer
 	Sessions         atomic.Int64 // client sessions ended
 	Checkpoints      atomic.Int64 // checkpoints saved

@@ -21,7 +21,7 @@ func (o *popOp) finish(w *writer, err error) {
 	}
 	if len(o.got) == 0 {
 		reply := brokerapi.NewPopReply(nil, nil)
-		reply.More = o.more
+		reply.More, reply.Full = o.more, o.full
 		o.done(reply, nil)
 		return
 	}
@@ -107,7 +107,7 @@ func (o *popOp) deliver(e *Engine) {
 			r.Release()
 		}
 	})
-	reply.More = o.more
+	reply.More, reply.Full = o.more, o.full
 	o.done(reply, nil)
 }
 

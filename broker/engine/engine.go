@@ -64,6 +64,12 @@ type Options struct {
 	ScanEntries int
 	// FiltersCached is how many SQL filters are kept ready for use. Default 256.
 	FiltersCached int
+	// MaxInFlight bounds the messages that are leased to a group here, and MaxInFlightClient those that one of its
+	// clients has, unless the group states its own. 0: no bound.
+	MaxInFlight, MaxInFlightClient int64
+	// InFlightTable bounds the messages of all groups that were handed out and are not done: at it none is
+	// handed out for the first time, and receives that would need one are refused as Exhausted. 0: no bound.
+	InFlightTable int64
 	// PullsWaiting bounds the pulls that wait for a message; more are refused as Exhausted. Default 16,384.
 	PullsWaiting int
 	// LiteTopics bounds the lite topics of one parent topic here. Default 100,000.

@@ -152,7 +152,7 @@ func (j *judge) wait(w *writer, o *popOp, t *topicState, g *group.Definition) {
 	most := w.e.o.ScanEntries * flightsShare / (flightsShare + w.judges.flights) * partsPlain / max(partsPlain, j.sql.Parts())
 	j.gather, j.flight = true, nil
 	turn := j.sub.turn
-	s := scan{w: w, t: t, g: g, req: o.req, left: max(most, min(flightMin, w.e.o.ScanEntries)), judge: j, found: w.found.empty()}
+	s := scan{w: w, t: t, g: g, req: o.req, room: popMax, left: max(most, min(flightMin, w.e.o.ScanEntries)), judge: j, found: w.found.empty()}
 	s.run(j.sub, nil)
 	w.found = s.found
 	j.sub.turn, j.gather = turn, false

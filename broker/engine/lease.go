@@ -19,6 +19,7 @@ type popOp struct {
 	done  func(*brokerapi.PopReply, error)
 	err   error
 	more  bool
+	full  bool        // the client has as many messages leased as it may
 	lite  *liteClient // who asks, if it is a client of a lite group
 	judge *judge      // of an SQL filter, once one was needed
 	got   []leased
@@ -90,6 +91,11 @@ func (o *popOp) run(w *writer) {
 			return
 		}
 	}
+	room, who := w.room(g, client)
+	if room == 0 {
+		o.meets(w, t, g, who)
+		return
+	}
 	s := t.sub(g.ID)
 	j, err := w.judgeOf(s, &o.req.Filter)
 	if err != nil {
@@ -99,7 +105,7 @@ func (o *popOp) run(w *writer) {
 	if o.judge = j; j != nil {
 		j.begin()
 	}
-	scan := scan{w: w, t: t, g: g, req: o.req, left: w.e.o.ScanEntries, judge: j, found: w.found.empty()}
+	scan := scan{w: w, t: t, g: g, req: o.req, room: int(room), left: w.e.o.ScanEntries, judge: j, found: w.found.empty()}
 	scan.run(s, o.lite)
 	w.found = scan.found
 	if scan.err != nil {
@@ -123,6 +129,12 @@ func (o *popOp) run(w *writer) {
 	}
 	if j != nil && j.unknown && len(scan.got) == 0 {
 		o.aside = func(w *writer) { j.wait(w, o, t, g) }
+		return
+	}
+	if len(o.got) == 0 && w.tableFull() && w.hasReady(t, g) {
+		scan.giveBack()
+		w.e.counts.TableFull.Add(1)
+		o.err = mqerr.New(mqerr.Exhausted, "the broker has %d messages of all groups in flight, the most it takes: they must be acknowledged first", w.views.pop.Len())
 		return
 	}
 	if len(o.got) == 0 {
@@ -161,7 +173,11 @@ func (o *popOp) outlook(w *writer, t *topicState, g *group.Definition) {
 		o.outlookLite(w)
 		return
 	}
-	o.more = w.hasReady(t, g)
+	left, _ := w.room(g, 0)
+	o.more = left > 0 && w.hasReady(t, g)
+	if left == 0 {
+		w.awaitGroup(t, g.ID, nil)
+	}
 	if o.req.Arm && !o.more {
 		w.ready.arm(t.sub(g.ID), o.from)
 	}

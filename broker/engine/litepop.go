@@ -17,6 +17,20 @@ func (w *writer) liteReady(c *liteClient) int64 {
 	return 0
 }
 
+// liteRoom is how many more messages a client may have. If none, it hears when that changes.
+func (w *writer) liteRoom(c *liteClient) int64 {
+	g := w.views.groups.Get(c.group.id)
+	if g == nil {
+		return 0
+	}
+	num, _ := w.views.pop.Client([]byte(c.id))
+	left, who := w.room(g, num)
+	if left == 0 {
+		w.await(who, fullWait{topic: c.topic, lite: c})
+	}
+	return left
+}
+
 // lite looks through the lite topics of a client in which something may be ready, longest listed first.
 func (s *scan) lite(c *liteClient) {
 	for len(s.got) < s.limit() && s.left > 0 && s.err == nil && !s.full {
@@ -48,8 +62,15 @@ func (s *scan) giveBack() {
 
 // outlookLite tells whether the client has more, and arms if not.
 func (o *popOp) outlookLite(w *writer) {
-	o.more = w.liteReady(o.lite) > 0
-	if s := o.from; o.req.Arm && !o.more && s != nil && !s.closed && !o.lite.gone {
+	o.more = w.liteReady(o.lite) > 0 && w.liteRoom(o.lite) > 0
+	if !o.more {
+		o.armLite(w)
+	}
+}
+
+// armLite lets the client hear.
+func (o *popOp) armLite(w *writer) {
+	if s := o.from; o.req.Arm && s != nil && !s.closed && !o.lite.gone {
 		if _, is := o.lite.armed[s]; !is {
 			o.lite.armed[s] = struct{}{}
 			w.ready.armed++
@@ -62,6 +83,9 @@ func (r *ready) fireLite(w *writer, events map[*session][]brokerapi.Ready) {
 	for _, c := range r.clients {
 		c.told = false
 		n := w.liteReady(c)
+		if n > 0 {
+			n = min(n, w.liteRoom(c))
+		}
 		if n == 0 || c.gone {
 			continue // stays armed
 		}

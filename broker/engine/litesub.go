@@ -203,6 +203,11 @@ func (w *writer) list(s *liteSub) {
 		c.first = s
 	}
 	c.back = s
+	w.noteLite(c)
+}
+
+// noteLite notes that something may be ready for a client.
+func (w *writer) noteLite(c *liteClient) {
 	if len(c.armed) > 0 && !c.told {
 		c.told = true
 		w.ready.clients = append(w.ready.clients, c)

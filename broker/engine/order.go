@@ -66,6 +66,7 @@ func (w *writer) putLease(ck *record.PopCk) record.Pos {
 
 // changed notes that a group was defined anew: what waited for its turn may be ready.
 func (w *writer) changed(id record.GroupID) {
+	w.refit(id)
 	for _, t := range w.topics.byID {
 		if u := t.subs[id]; u != nil {
 			w.ready.note(u)

@@ -91,16 +91,20 @@ func (w *writer) due(k pop.Key, _ int) {
 
 // fire sends the events of this turn, gathered per proxy.
 func (r *ready) fire(w *writer) {
-	if len(r.changed)+len(r.clients) == 0 {
+	if w.views.pop.HasFreed() {
+		w.views.pop.Freed(w.unfill)
+	}
+	if len(r.changed)+len(r.clients)+len(w.full.freed) == 0 {
 		return
 	}
 	events := map[*session][]brokerapi.Ready{}
+	w.fireFreed(events)
 	r.fireLite(w, events)
 	for _, u := range r.changed {
 		u.told = false
 		n := w.readyCount(u)
 		if n == 0 {
-			continue // not visible yet, or deleted: stays armed
+			continue // not visible yet, deleted, or the group is full: stays armed
 		}
 		for s := range u.armed {
 			events[s] = append(events[s], brokerapi.Ready{Topic: brokerapi.TopicID(u.topic.def.ID), Group: brokerapi.GroupID(u.group), Count: n})
@@ -126,7 +130,11 @@ func (w *writer) readyCount(u *sub) int {
 	for q := range u.topic.queues {
 		n += w.readyIn(u.topic, g, record.QueueID(q))
 	}
-	return int(n)
+	room, _ := w.room(g, 0)
+	if n > 0 && room == 0 {
+		w.awaitGroup(u.topic, g.ID, nil)
+	}
+	return int(min(n, room))
 }
 
 // down tells every proxy that the broker has stopped serving.

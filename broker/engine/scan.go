@@ -19,6 +19,7 @@ type scan struct {
 	g     *group.Definition
 	req   *brokerapi.PopRequest
 	want  []uint64 // hashes of the tags asked for
+	room  int      // messages that may be leased
 	left  int      // entries that the filter or the order may still let pass
 	judge *judge   // of an SQL filter, else nil
 	// ordered says that of each message group one delivery is out at a time
@@ -75,7 +76,7 @@ const (
 	itemBytes = 24
 )
 
-func (s *scan) limit() int { return popLimit(s.req) }
+func (s *scan) limit() int { return min(popLimit(s.req), s.room) }
 
 func popLimit(req *brokerapi.PopRequest) int { return min(max(1, req.Max), popMax) }
 
@@ -102,7 +103,7 @@ func (s *scan) queue(q record.QueueID) {
 	if s.ordered {
 		sec.Next = s.planOrdered(k)
 	} else {
-		s.items = w.views.pop.Plan(k, s.t.queue(q).visible, s.limit()-len(s.got), s.match, s.items)
+		s.items = w.views.pop.Plan(k, s.end(k), s.limit()-len(s.got), s.match, s.items)
 	}
 	items := s.items[before:]
 	if len(items) == 0 && sec.Next <= next {
@@ -124,10 +125,19 @@ func (s *scan) queue(q record.QueueID) {
 	s.sections = append(s.sections, sec)
 }
 
+// end is the offset at which new messages of a queue end.
+func (s *scan) end(k pop.Key) record.QueueOffset {
+	end := s.t.queue(k.Queue).visible
+	if s.w.tableFull() {
+		end = min(end, s.w.views.pop.Stats(k).Next)
+	}
+	return end
+}
+
 // planOrdered is Plan for an ordered group. What it passes over counts as entries that the filter let pass.
 func (s *scan) planOrdered(k pop.Key) record.QueueOffset {
 	before, from := len(s.items), s.w.views.pop.Stats(k).Next
-	items, next, err := s.w.views.pop.PlanOrdered(k, s.t.queue(k.Queue).visible, s.limit()-len(s.got), s.left, s.match, s.items)
+	items, next, err := s.w.views.pop.PlanOrdered(k, s.end(k), s.limit()-len(s.got), s.left, s.match, s.items)
 	if err != nil {
 		s.err = err
 	}

@@ -112,6 +112,7 @@ func (s *session) Close() error {
 		delete(w.ready.sessions, s)
 		w.txns.checks.leave(s)
 		w.pulls.leave(s)
+		w.full.leave(s)
 		for _, t := range w.topics.byID {
 			for _, u := range t.subs {
 				if _, is := u.armed[s]; is {

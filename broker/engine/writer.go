@@ -57,6 +57,7 @@ type writer struct {
 	live    sessions
 	lite    lites
 	saved   saved
+	full    fulls
 	closing *closeOp // set by the request to stop
 	closed  bool     // the last turn is over
 	failed  error    // the log failed
@@ -164,7 +165,7 @@ func (w *writer) nextEvent() (int64, bool) {
 		}
 	}
 	if t, is := w.views.pop.NextDue(); is {
-		if w.ready.armed == 0 { // nobody waits: what dies then may do so a little later
+		if w.ready.armed+len(w.full.waits) == 0 { // nobody waits: what dies then may do so a little later
 			t = (t + unhurried - 1) / unhurried * unhurried
 		}
 		earlier(t, true)

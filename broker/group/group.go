@@ -31,8 +31,12 @@ type Definition struct {
 	FromMS      int64          `json:"from_ms,omitempty"`
 	LiteTopic   string         `json:"lite_topic,omitempty"`
 	BackoffMS   []int64        `json:"backoff_ms,omitempty"` // empty: DefaultBackoff
-	Version     uint64         `json:"version"`              // the controller's version of this definition
-	CreatedMS   int64          `json:"created_ms"`
+	// MaxInFlight bounds the messages that are leased to the group here, MaxInFlightClient those of one of its
+	// clients; 0: as the broker is set.
+	MaxInFlight       int64  `json:"max_in_flight,omitempty"`
+	MaxInFlightClient int64  `json:"max_in_flight_client,omitempty"`
+	Version           uint64 `json:"version"` // the controller's version of this definition
+	CreatedMS         int64  `json:"created_ms"`
 
 	// Logged is the position of the group's first META record: FromLast begins with the first message
 	// stored behind it.

@@ -66,16 +66,30 @@ func (t *Table) applyChange(c *record.PopChange) error {
 	for _, ch := range c.Changes {
 		q := t.queueOf(Key{c.Group, c.Topic, ch.Queue})
 		s, _ := t.find(q, int64(ch.Offset))
+		holder := t.clients.byNum[s.node.client]
 		t.detach(s)
 		s.node.setUntil(c.Until, s.node.attempt())
 		s.node.unset(kept)
 		if ch.Keep {
 			s.node.set(kept | waits)
 			q.waiting++
+		} else {
+			t.keepHolder(s, holder)
 		}
 		t.schedule(s.id, s.node, c.Until)
 	}
 	return nil
+}
+
+// keepHolder makes a message whose lease was moved, and which is in no list, its client's again. Not if the
+// client's session is over: whether its last message keeps its number known then depends on acks, which may
+// stand in the log before or after.
+func (t *Table) keepHolder(s spot, c *client) {
+	if c != nil && c.name != "" {
+		s.node.client = c.num
+		c.held++
+	}
+	t.hold(s)
 }
 
 // ApplySkip takes a record of offsets that were never handed out and are done: those of [From, To)

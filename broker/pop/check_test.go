@@ -13,7 +13,7 @@ func (t *Table) check() (fault string) {
 			fault = fmt.Sprint(r)
 		}
 	}()
-	c := checker{t: t, listed: map[uint32]uint32{}, held: map[uint32]int64{}}
+	c := checker{t: t, listed: map[uint32]uint32{}, held: map[uint32]int64{}, leased: map[Holder]int64{}}
 	c.lists()
 	for k, q := range t.byKey {
 		c.must(q.key == k && t.queues[q.slot] == q, "queue %v is not in its slot", k)
@@ -29,6 +29,7 @@ func (t *Table) check() (fault string) {
 		c.must(cl.name != "" || cl.held > 0, "client %d is gone and holds nothing", cl.num)
 		c.must(cl.name == "" || t.clients.byName[cl.name] == cl && cl.ended == forever, "client %d is not found as %q", cl.num, cl.name)
 	}
+	c.uses()
 	heads := (2*len(t.clients.byNum) + len(t.clients.heads)) / 8
 	c.must(len(c.listed) == 0, "%d list members are no messages", len(c.listed))
 	c.must(t.undone == c.undone, "%d messages, counted as %d", c.undone, t.undone)
@@ -43,7 +44,8 @@ func (t *Table) check() (fault string) {
 type checker struct {
 	t                       *Table
 	listed                  map[uint32]uint32 // node: head of the list it is in
-	held                    map[uint32]int64  // messages under session leases by client
+	held                    map[uint32]int64  // messages by client
+	leased                  map[Holder]int64
 	chunks, pages, branches int
 	locks, annexes          int
 	undone                  int64
@@ -52,6 +54,21 @@ type checker struct {
 func (c *checker) must(ok bool, format string, args ...any) {
 	if !ok {
 		panic(fmt.Sprintf(format, args...))
+	}
+}
+
+// uses checks what is counted as leased.
+func (c *checker) uses() {
+	for h, n := range c.leased {
+		c.must(c.t.Leased(h) == n, "%+v has %d messages leased, counted as %d", h, n, c.t.Leased(h))
+	}
+	for g, u := range c.t.uses {
+		c.must(u.leased == c.leased[Holder{Group: g}], "group %d is counted with %d leased messages", g, u.leased)
+	}
+	for num, cl := range c.t.clients.byNum {
+		for _, u := range cl.uses {
+			c.must(u.leased == c.leased[Holder{u.group, num}], "client %d is counted with %d leased messages of group %d", num, u.leased, u.group)
+		}
 	}
 }
 
@@ -217,6 +234,14 @@ func (c *checker) page(q *queue, p *page, id uint32, ready, waiting *int64) {
 		c.must(s.node.attempt() > 0, "attempt 0 of %d of %v", s.offset(), q.key)
 		if s.node.client != 0 {
 			c.held[uint32(s.node.client)]++
+		}
+		leased := p.ready>>s.bit&1 == 0 && !s.node.is(waits)
+		c.must(leased == s.node.is(counted), "%d of %v is leased: %v", s.offset(), q.key, leased)
+		if leased {
+			c.leased[Holder{Group: q.key.Group}]++
+			if s.node.client != 0 {
+				c.leased[Holder{q.key.Group, s.node.client}]++
+			}
 		}
 		if s.node.is(waits) {
 			*waiting++

@@ -8,7 +8,7 @@ import (
 
 // client is a number that lease records use for a client id.
 //
-// The messages under its session leases are a list ordered by cap, of those whose lease has not been
+// The messages that it holds name it. Those under its session leases are a list ordered by cap, of those whose lease has not been
 // seen to end by Advance. The end of the session touches none of them: their leases end at the
 // earlier of cap and ended. So a client that is gone stays until the last message that it held was
 // acked or handed out again, and only then the number is free.
@@ -16,7 +16,8 @@ type client struct {
 	num   record.ClientNum
 	name  string // "" when the session has ended
 	ended int64  // end of the session in ms, forever while it lives
-	held  int64  // un-done messages whose latest lease is a session lease of this client
+	held  int64  // un-done messages whose latest lease is this client's
+	uses  []clientUse
 	list  uint32 // head of the list
 	timer uint32 // is scheduled while the list is not empty, not later than its first end
 	tried uint64 // leases with an attempt id so far
@@ -29,6 +30,7 @@ type clients struct {
 	byNum  map[record.ClientNum]*client
 	byName map[string]*client // living ones
 	next   record.ClientNum   // next number to try
+	recent *client            // found last, nil if none
 	heads  []uint32           // free list heads and timers
 }
 
@@ -36,6 +38,14 @@ func (c *clients) init() {
 	c.byNum = map[record.ClientNum]*client{}
 	c.byName = map[string]*client{}
 	c.next = 1
+}
+
+// get returns a client that some message names.
+func (c *clients) get(num record.ClientNum) *client {
+	if c.recent == nil || c.recent.num != num {
+		c.recent = c.byNum[num]
+	}
+	return c.recent
 }
 
 // free is the next number that nobody uses.
@@ -129,6 +139,7 @@ func (t *Table) forget(c *client) {
 	t.unlink(c.timer, t.node(c.timer))
 	t.clients.heads = append(t.clients.heads, c.list, c.timer)
 	delete(t.clients.byNum, c.num)
+	t.clients.recent = nil
 }
 
 func (t *Table) allocHead() uint32 {
@@ -147,17 +158,16 @@ func (t *Table) allocHead() uint32 {
 
 // deadline is the time at which a message's lease ends.
 func (t *Table) deadline(n *node) int64 {
-	if n.client != 0 {
-		return min(n.until(), t.clients.byNum[n.client].ended)
+	if n.is(bound) {
+		return min(n.until(), t.clients.get(n.client).ended)
 	}
 	return n.until()
 }
 
-// enter puts a message that is in no list under a session lease that ends at limit at the latest. It
+// enter puts a message of a client that is in no list under a session lease that ends at limit at the latest. It
 // looks for the place from the end of the list, or takes the one behind after if that is not 0.
 func (t *Table) enter(c *client, s spot, limit int64, after uint32) {
-	s.node.client = c.num
-	c.held++
+	s.node.set(bound)
 	if after == 0 {
 		after = t.node(c.list).prev
 		for after != c.list && t.node(after).until() > limit {
@@ -170,9 +180,9 @@ func (t *Table) enter(c *client, s spot, limit int64, after uint32) {
 	}
 }
 
-// leave notes that a message is no longer under a session lease of a client.
+// leave notes that a message is no longer a client's.
 func (t *Table) leave(num record.ClientNum) {
-	c := t.clients.byNum[num]
+	c := t.clients.get(num)
 	if c.held--; c.held == 0 && c.name == "" {
 		t.forget(c)
 	}

@@ -28,7 +28,13 @@ import (
 //	               varint  lease/8, until: each minus the one before in the queue
 //
 // "bytes" is a uvarint length and the bytes.
-const stateVersion = 2
+//
+// Flags are 1 for a message that was given back and 4 for a session lease. Version 2 had no 4: its session
+// leases, and no other, name a client.
+const (
+	stateVersion = 3
+	stateUnbound = 2
+)
 
 // Encode appends the state to dst.
 func (t *Table) Encode(dst []byte) []byte {
@@ -93,7 +99,7 @@ type alike struct {
 
 func (t *Table) alike(s spot) alike {
 	n := s.node
-	a := alike{lease: int64(n.lease()) >> 3, until: n.until(), client: n.client, attempt: n.attempt(), flags: flags(n.a[0]) & kept}
+	a := alike{lease: int64(n.lease()) >> 3, until: n.until(), client: n.client, attempt: n.attempt(), flags: flags(n.a[0]) & (kept | bound)}
 	if s.queue.ordered {
 		a.lock = t.link(s.id).lock
 	}

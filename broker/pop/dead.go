@@ -94,6 +94,7 @@ func (t *Table) isDead(s spot) bool {
 
 // die makes a message in no list dying.
 func (t *Table) die(s spot) {
+	t.release(s)
 	if !s.node.is(waits) {
 		s.node.set(waits)
 		s.queue.waiting++

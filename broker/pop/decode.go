@@ -17,10 +17,10 @@ func (t *Table) Decode(b []byte) error {
 	if len(b) == 0 {
 		return corrupt("in-flight table: no bytes")
 	}
-	if b[0] != stateVersion {
+	if b[0] != stateVersion && b[0] != stateUnbound {
 		return mqerr.New(mqerr.Unsupported, "in-flight table of version %d, this release knows %d", b[0], stateVersion)
 	}
-	d := decoder{reader: reader{b: b[1:]}, t: New(t.o)}
+	d := decoder{reader: reader{b: b[1:]}, t: New(t.o), unbound: b[0] == stateUnbound}
 	d.t.clients.next = record.ClientNum(d.upTo(math.MaxUint32))
 	last := int64(0)
 	for range d.uvarint() {
@@ -48,6 +48,7 @@ type decoder struct {
 	reader
 	t        *Table
 	sessions []uint32 // messages under session leases
+	unbound  bool     // only session leases name their client, and they are not flagged
 }
 
 // client reads one client; its number must be above last. It returns the number.
@@ -153,8 +154,12 @@ func (d *decoder) page(q *queue, p *page, id uint32, live uint64, run alike, loc
 	for live != 0 {
 		n := d.upTo(64)
 		run.attempt = uint16(d.upTo(math.MaxUint16))
-		run.flags = flags(d.upTo(uint64(kept)))
+		run.flags = flags(d.upTo(uint64(kept | bound)))
 		run.client = record.ClientNum(d.upTo(math.MaxUint32))
+		if d.unbound && run.client != 0 {
+			d.must(run.flags == 0, "session lease out of place")
+			run.flags = bound
+		}
 		if q.ordered {
 			i := d.upTo(math.MaxUint32)
 			if d.must(i < uint64(len(locks)), "lock out of range"); d.bad != "" {
@@ -167,7 +172,16 @@ func (d *decoder) page(q *queue, p *page, id uint32, live uint64, run alike, loc
 		d.must(n > 0 && int(n) <= bits.OnesCount64(live), "run out of range")
 		d.must(run.attempt > 0 && run.lease >= 0 && run.lease <= int64(posMax)>>3 && run.until >= 0 && run.until <= untilMax, "lease out of range")
 		c := d.t.clients.byNum[run.client]
-		d.must(run.client == 0 || c != nil && run.flags == 0, "session lease out of place")
+		d.must(run.client == 0 || c != nil, "message of a client that is not known")
+		switch run.flags {
+		case 0:
+		case kept:
+			d.must(c == nil, "message that was given back has a client")
+		case bound:
+			d.must(c != nil, "session lease out of place")
+		default:
+			d.must(false, "flags out of range")
+		}
 		if d.bad != "" {
 			break
 		}
@@ -196,6 +210,12 @@ func (d *decoder) message(s spot, c *client, run alike) {
 	}
 	if c != nil {
 		s.node.client = c.num
+		c.held++
+	}
+	if run.flags&kept == 0 {
+		d.t.hold(s)
+	}
+	if run.flags&bound != 0 {
 		d.sessions = append(d.sessions, s.id)
 	} else {
 		d.t.schedule(s.id, s.node, run.until)

@@ -131,6 +131,8 @@ func (t *Table) forceChange(c *record.PopChange) error {
 		if ch.Keep {
 			s.node.set(kept | waits)
 			q.waiting++
+		} else {
+			t.hold(s)
 		}
 		t.schedule(s.id, s.node, c.Until)
 	}
@@ -255,6 +257,24 @@ func (t *Table) joinInOrder(s spot, id uint32) {
 	t.settle(s.queue, id)
 }
 
+// disown makes a message nobody's. A session lease becomes a plain one that ends when it would have.
+func (t *Table) disown(s spot) {
+	num, leased := s.node.client, s.node.is(counted)
+	t.release(s)
+	if s.node.is(bound) && s.page.ready>>s.bit&1 == 0 {
+		until, attempt := t.deadline(s.node), s.node.attempt()
+		t.unlink(s.id, s.node)
+		s.node.setUntil(until, attempt)
+		t.schedule(s.id, s.node, until)
+	}
+	s.node.client = 0
+	s.node.unset(bound)
+	if leased {
+		t.hold(s)
+	}
+	t.leave(num)
+}
+
 // forceClient is who a lease is for: nil if that is lost, then it lasts as long as it may. A number that was
 // given anew in the meantime is free again.
 func (t *Table) forceClient(ck *record.PopCk) *client {
@@ -275,12 +295,14 @@ func (t *Table) forceClient(ck *record.PopCk) *client {
 		if c.name != "" {
 			_ = t.applySessionEnd(&record.SessionEnd{Client: c.num, Until: min(max(0, t.hole.Now), untilMax)})
 		}
-		for t.clients.byNum[c.num] == c && !t.alone(c.list) {
-			s := t.spotOf(t.node(c.list).next)
-			until, attempt := t.deadline(s.node), s.node.attempt()
-			t.detach(s)
-			s.node.setUntil(until, attempt)
-			t.schedule(s.id, s.node, until)
+		for _, q := range t.byKey {
+			t.eachPage(q, func(p *page) {
+				for set := p.live; set != 0; set &= set - 1 {
+					if s := t.spotIn(q, p, lowest(set)); s.node.client == c.num {
+						t.disown(s)
+					}
+				}
+			})
 		}
 	}
 	if known != nil && known.name == string(ck.ClientName) {

@@ -67,6 +67,11 @@ func (t *Table) applyLease(pos record.Pos, ck *record.PopCk) error {
 func (t *Table) handOut(s spot, pos record.Pos, ck *record.PopCk, attempt uint16, c *client, after uint32) uint32 {
 	s.node.setLease(pos)
 	s.node.setUntil(ck.Until, attempt)
+	if c != nil {
+		s.node.client = c.num
+		c.held++
+	}
+	t.hold(s)
 	if ck.Session {
 		t.enter(c, s, ck.Until, after)
 		return s.id

@@ -17,7 +17,7 @@ const (
 //
 //	 0  4  prev    links of the list it is in; both name the node itself if it is in none
 //	 4  4  next
-//	 8  4  client  who holds a session lease, 0 for a plain lease
+//	 8  4  client  who has got it last, 0 for nobody with a name
 //	12  8  lease   position of the lease record / 8 in the upper 56 bits, flags in the lower 8
 //	20  8  until   deadline in ms in the upper 48 bits, attempt in the lower 16
 //
@@ -31,8 +31,10 @@ type node struct {
 type flags uint8
 
 const (
-	kept  flags = 1 << 0 // the next delivery has the same attempt number
-	waits flags = 1 << 1 // counted in queue.waiting; derived, never encoded
+	kept    flags = 1 << 0 // the next delivery has the same attempt number
+	waits   flags = 1 << 1 // counted in queue.waiting; derived, never encoded
+	bound   flags = 1 << 2 // a session lease: it ends with its client
+	counted flags = 1 << 3 // in the counts of what is leased; derived, never encoded
 )
 
 func (n *node) lease() record.Pos { return record.Pos(binary.LittleEndian.Uint64(n.a[:])>>8) << 3 }
@@ -105,6 +107,7 @@ type queue struct {
 	prefix   int64  // number of any page in the tree, shifted right by 6*height
 	root     uint32 // a page if height is 0, else a branch; 0 for an empty tree
 	height   uint8
+	use      *use // of its group
 	recorded bool // a record has named it: it is part of the encoded state
 	ordered  bool
 	locks    *locks // of an ordered queue; of another one, while there are passed-over messages, else nil
@@ -199,13 +202,16 @@ func (t *Table) detach(s spot) {
 		s.node.unset(waits)
 		s.queue.waiting--
 	}
+	t.release(s)
 	if c := s.node.client; c != 0 {
 		s.node.client = 0
+		s.node.unset(bound)
 		t.leave(c)
 	}
 }
 
 func (t *Table) setReady(s spot) {
+	t.release(s)
 	if s.page.ready == 0 {
 		t.markReady(s.queue, s.page.no)
 	}

@@ -85,6 +85,8 @@ type Table struct {
 	queues []*queue // by slot; nil for a free one
 	slots  []uint32 // free slots
 	undone int64    // messages, all queues
+	uses   map[record.GroupID]*use
+	freed  []Holder // watched ones that have less leased since
 
 	wheel   wheel
 	clients clients
@@ -93,7 +95,7 @@ type Table struct {
 
 // New returns an empty table.
 func New(o Options) *Table {
-	t := &Table{o: o, byKey: map[Key]*queue{}, groups: readers{}}
+	t := &Table{o: o, byKey: map[Key]*queue{}, groups: readers{}, uses: map[record.GroupID]*use{}}
 	t.pages.alloc() // index 0 means "none"
 	t.branches.alloc()
 	t.locks.alloc()
@@ -182,6 +184,7 @@ func (t *Table) DropTopic(id record.TopicID) {
 // DropGroup forgets all queues of a deleted group.
 func (t *Table) DropGroup(id record.GroupID) {
 	t.drop(func(k Key) bool { return k.Group == id })
+	delete(t.uses, id)
 }
 
 // DropQueue forgets one queue of a group. It costs what the queue holds, however many others there are.
@@ -227,7 +230,7 @@ func (t *Table) queueOf(k Key) *queue {
 }
 
 func (t *Table) newQueue(k Key) *queue {
-	q := &queue{key: k}
+	q := &queue{key: k, use: t.useOf(k.Group)}
 	if t.orderedGroup(k.Group) {
 		t.setOrdered(q)
 	}

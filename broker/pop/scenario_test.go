@@ -311,7 +311,7 @@ func (s *scenario) state(k Key) string {
 			if at.node.is(kept) {
 				out.WriteString(", the next is the same")
 			}
-			if at.node.client != 0 {
+			if at.node.is(bound) {
 				fmt.Fprintf(&out, ", session of client %d", at.node.client)
 			}
 			switch {

@@ -101,6 +101,7 @@ func (s storeSettings) engine() engine.Options {
 	s.liteSettings.apply(&o)
 	s.spaceSettings.apply(&o)
 	s.retentionSettings.apply(&o)
+	s.inFlightSettings.apply(&o)
 	o.PullsWaiting = s.PullsWaiting
 	return o
 }

@@ -32,12 +32,14 @@ type declaredTopic struct {
 }
 
 type declaredGroup struct {
-	Name        string  `yaml:"name"`
-	Ordered     *bool   `yaml:"ordered"`
-	MaxAttempts *int32  `yaml:"maxAttempts"`
-	From        string  `yaml:"from"`
-	LiteTopic   *string `yaml:"liteTopic"`
-	Retry       string  `yaml:"retry"`
+	Name              string  `yaml:"name"`
+	Ordered           *bool   `yaml:"ordered"`
+	MaxAttempts       *int32  `yaml:"maxAttempts"`
+	From              string  `yaml:"from"`
+	MaxInFlight       *int64  `yaml:"maxInFlight"`
+	MaxInFlightClient *int64  `yaml:"maxInFlightClient"`
+	LiteTopic         *string `yaml:"liteTopic"`
+	Retry             string  `yaml:"retry"`
 }
 
 // readDeclared reads all YAML documents of a file.
@@ -151,7 +153,10 @@ func (t declaredTopic) request() (*controllerv1.PutTopicRequest, error) {
 }
 
 func (g declaredGroup) request() (*controllerv1.PutGroupRequest, error) {
-	req := &controllerv1.PutGroupRequest{Name: g.Name, Ordered: g.Ordered, MaxAttempts: g.MaxAttempts, LiteTopic: g.LiteTopic, Mode: controllerv1.PutMode_PUT_MODE_UPSERT}
+	req := &controllerv1.PutGroupRequest{
+		Name: g.Name, Ordered: g.Ordered, MaxAttempts: g.MaxAttempts, LiteTopic: g.LiteTopic, Mode: controllerv1.PutMode_PUT_MODE_UPSERT,
+		MaxInFlight: g.MaxInFlight, MaxInFlightClient: g.MaxInFlightClient,
+	}
 	if g.Retry != "" {
 		if err := setRetry("retry", g.Retry, req); err != nil {
 			return nil, err

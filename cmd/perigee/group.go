@@ -19,13 +19,15 @@ func newGroup() *cobra.Command {
 
 // groupSettings are the settings of group create and update.
 type groupSettings struct {
-	clientSettings `koanf:",squash"`
-	outputSettings `koanf:",squash"`
-	Ordered        bool   `koanf:"ordered" help:"hand out messages of one message group one after the other"`
-	MaxAttempts    int    `koanf:"max-attempts" help:"deliveries of a message; when the last one fails it goes to the dead letters"`
-	Retry          string `koanf:"retry" help:"delays before a failed message comes again: default, list:1s,5s,1m (the last one stays), or exponential:INITIAL,MAX,FACTOR as in exponential:1s,2h,2"`
-	From           string `koanf:"from" help:"where a new group begins: first, last, or a time (RFC 3339)"`
-	LiteTopic      string `koanf:"lite-topic" help:"parent topic of a lite group"`
+	clientSettings    `koanf:",squash"`
+	outputSettings    `koanf:",squash"`
+	Ordered           bool   `koanf:"ordered" help:"hand out messages of one message group one after the other"`
+	MaxAttempts       int    `koanf:"max-attempts" help:"deliveries of a message; when the last one fails it goes to the dead letters"`
+	Retry             string `koanf:"retry" help:"delays before a failed message comes again: default, list:1s,5s,1m (the last one stays), or exponential:INITIAL,MAX,FACTOR as in exponential:1s,2h,2"`
+	From              string `koanf:"from" help:"where a new group begins: first, last, or a time (RFC 3339)"`
+	MaxInFlight       int    `koanf:"max-in-flight" help:"messages that each broker leases to the group at most; 0: as the broker is set"`
+	MaxInFlightClient int    `koanf:"max-in-flight-client" help:"messages that each broker leases to one client of the group at most; 0: as the broker is set"`
+	LiteTopic         string `koanf:"lite-topic" help:"parent topic of a lite group"`
 }
 
 func newGroupPut(verb string) *cobra.Command {
@@ -74,6 +76,12 @@ func (s *groupSettings) request(name string, mode controllerv1.PutMode, given fu
 		if err := setRetry("--retry", s.Retry, req); err != nil {
 			return nil, err
 		}
+	}
+	if given("max-in-flight") {
+		req.MaxInFlight = new(int64(s.MaxInFlight))
+	}
+	if given("max-in-flight-client") {
+		req.MaxInFlightClient = new(int64(s.MaxInFlightClient))
 	}
 	if given("lite-topic") {
 		req.LiteTopic = &s.LiteTopic
@@ -124,6 +132,12 @@ func groupLine(g *controllerv1.Group) string {
 	line := fmt.Sprintf("%s, max attempts %d, from %s", orderName(g), g.GetMaxAttempts(), fromName(g))
 	if retry := retryName(g); retry != "default" {
 		line += ", retry " + retry
+	}
+	if n := g.GetMaxInFlight(); n > 0 {
+		line += fmt.Sprintf(", at most %d in flight on a broker", n)
+	}
+	if n := g.GetMaxInFlightClient(); n > 0 {
+		line += fmt.Sprintf(", at most %d of a client", n)
 	}
 	if g.GetLiteTopic() != "" {
 		line += ", lite topic " + g.GetLiteTopic()

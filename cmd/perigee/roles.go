@@ -34,6 +34,7 @@ type storeSettings struct {
 	metricsSettings    `koanf:",squash"`
 	spaceSettings      `koanf:",squash"`
 	retentionSettings  `koanf:",squash"`
+	inFlightSettings   `koanf:",squash"`
 	SegmentBytes       cfg.Bytes     `koanf:"segment-bytes" help:"size of one file of the commit log"`
 	Flush              string        `koanf:"flush" help:"when a message counts as stored, for topics that do not say: sync (after fdatasync) or async (after the write)"`
 	FlushInterval      time.Duration `koanf:"flush-interval" help:"longest time that asynchronously flushed data waits for fdatasync"`
@@ -53,6 +54,7 @@ func defaultStore(segment cfg.Bytes) storeSettings {
 		spaceSettings:     defaultSpace(),
 		retentionSettings: defaultRetention(),
 		SegmentBytes:      segment, Flush: "sync", FlushInterval: 500 * time.Millisecond, CheckpointInterval: 30 * time.Second, CheckpointBytes: 64 << 20, CheckpointBehind: 16 << 30,
+		inFlightSettings: defaultInFlight(),
 	}
 }
 
@@ -67,6 +69,9 @@ func (s storeSettings) check() error {
 		return err
 	}
 	if err := s.liteSettings.check(); err != nil {
+		return err
+	}
+	if err := s.inFlightSettings.check(); err != nil {
 		return err
 	}
 	if err := s.dedupSettings.check(); err != nil {

@@ -37,6 +37,7 @@ func groupProto(g *state.Group) *controllerv1.Group {
 	p := &controllerv1.Group{
 		Id: uint32(g.ID), Name: g.Name, Ordered: g.Ordered, MaxAttempts: int32(g.MaxAttempts), From: controllerv1.StartFrom(g.From), FromMs: g.FromMS,
 		LiteTopic: g.LiteTopic, BackoffMs: g.BackoffMS, Version: uint64(g.Version), CreatedVersion: uint64(g.Created), CreatedMs: g.CreatedMS,
+		MaxInFlight: g.MaxInFlight, MaxInFlightClient: g.MaxInFlightClient,
 	}
 	if x := g.Exponential; x != nil {
 		p.Exponential = &controllerv1.Exponential{InitialMs: x.InitialMS, MaxMs: x.MaxMS, MultiplierMilli: int32(x.Multiplier)}

@@ -57,6 +57,7 @@ func (s *Server) putGroup(c state.PutGroup) (state.Result, error) {
 func putGroupOf(r *controllerv1.PutGroupRequest) (state.PutGroup, error) {
 	c := state.PutGroup{
 		Name: r.GetName(), Ordered: r.Ordered, From: state.From(r.GetFrom()), FromMS: r.GetFromMs(), LiteTopic: r.LiteTopic, BackoffMS: r.GetBackoffMs(),
+		MaxInFlight: r.MaxInFlight, MaxInFlightClient: r.MaxInFlightClient,
 	}
 	if x := r.GetExponential(); x != nil {
 		c.Exponential = &state.Growth{InitialMS: x.GetInitialMs(), MaxMS: x.GetMaxMs(), Multiplier: int(x.GetMultiplierMilli())}

@@ -21,6 +21,7 @@ const (
 const (
 	MaxAttemptsDefault = 17
 	MaxAttemptsMax     = 10_000
+	InFlightMax        = 1_000_000_000
 	BackoffMax         = 64                 // delays in the list
 	BackoffMaxMS       = 40 * 24 * 3600_000 // the longest delay
 )
@@ -37,22 +38,31 @@ type Group struct {
 	BackoffMS   []int64 `json:"backoff_ms,omitempty"` // empty: the default list, or Exponential
 	Exponential *Growth `json:"exponential,omitempty"`
 	Version     Version `json:"version"` // of the last change
-	Created     Version `json:"created"`
-	CreatedMS   int64   `json:"created_ms"` // ms since 1970
+	InFlight
+	Created   Version `json:"created"`
+	CreatedMS int64   `json:"created_ms"` // ms since 1970
+}
+
+// InFlight bounds what each broker leases to a group at most, and to one client of it. 0: as the broker is set.
+type InFlight struct {
+	MaxInFlight       int64 `json:"max_in_flight,omitempty"`
+	MaxInFlightClient int64 `json:"max_in_flight_client,omitempty"`
 }
 
 // PutGroup creates or changes a group. Unset fields keep what is there, or mean the default.
 type PutGroup struct {
-	Name        string  `json:"name"`
-	Ordered     *bool   `json:"ordered,omitempty"`
-	MaxAttempts *int    `json:"max_attempts,omitempty"`
-	From        From    `json:"from,omitempty"`
-	FromMS      int64   `json:"from_ms,omitempty"`
-	LiteTopic   *string `json:"lite_topic,omitempty"`
-	BackoffMS   []int64 `json:"backoff_ms,omitempty"`
-	Exponential *Growth `json:"exponential,omitempty"`
-	Mode        Mode    `json:"mode,omitempty"`
-	NowMS       int64   `json:"now_ms"`
+	Name              string  `json:"name"`
+	Ordered           *bool   `json:"ordered,omitempty"`
+	MaxAttempts       *int    `json:"max_attempts,omitempty"`
+	From              From    `json:"from,omitempty"`
+	FromMS            int64   `json:"from_ms,omitempty"`
+	LiteTopic         *string `json:"lite_topic,omitempty"`
+	BackoffMS         []int64 `json:"backoff_ms,omitempty"`
+	Exponential       *Growth `json:"exponential,omitempty"`
+	MaxInFlight       *int64  `json:"max_in_flight,omitempty"`
+	MaxInFlightClient *int64  `json:"max_in_flight_client,omitempty"`
+	Mode              Mode    `json:"mode,omitempty"`
+	NowMS             int64   `json:"now_ms"`
 }
 
 func (PutGroup) op() string { return "put_group" }
@@ -67,12 +77,15 @@ func (c PutGroup) Validate() error {
 			return err
 		}
 	}
+	much := func(n *int64) bool { return n != nil && (*n < 0 || *n > InFlightMax) }
 	bad := func(ms int64) bool { return ms < 0 || ms > BackoffMaxMS }
 	switch {
 	case c.Mode > Ensure:
 		return mqerr.New(mqerr.Invalid, "group %q: unknown mode %d", c.Name, c.Mode)
 	case c.MaxAttempts != nil && (*c.MaxAttempts < 1 || *c.MaxAttempts > MaxAttemptsMax):
 		return mqerr.New(mqerr.Invalid, "group %q: %d attempts asked for, 1 to %d are possible", c.Name, *c.MaxAttempts, MaxAttemptsMax)
+	case much(c.MaxInFlight) || much(c.MaxInFlightClient):
+		return mqerr.New(mqerr.Invalid, "group %q: messages in flight are bounded by 1 to %d, or 0 for what brokers are set to", c.Name, InFlightMax)
 	case c.From > FromTime:
 		return mqerr.New(mqerr.Invalid, "group %q: unknown start %d", c.Name, c.From)
 	case c.FromMS < 0 || c.From != FromTime && c.FromMS != 0:
@@ -140,6 +153,12 @@ func (c PutGroup) over(g Group) Group {
 	if c.MaxAttempts != nil {
 		g.MaxAttempts = *c.MaxAttempts
 	}
+	if c.MaxInFlight != nil {
+		g.MaxInFlight = *c.MaxInFlight
+	}
+	if c.MaxInFlightClient != nil {
+		g.MaxInFlightClient = *c.MaxInFlightClient
+	}
 	if c.LiteTopic != nil {
 		g.LiteTopic = *c.LiteTopic
 	}
@@ -153,7 +172,7 @@ func (c PutGroup) over(g Group) Group {
 }
 
 func (g *Group) equal(o *Group) bool {
-	return g.Ordered == o.Ordered && g.MaxAttempts == o.MaxAttempts && g.LiteTopic == o.LiteTopic && slices.Equal(g.BackoffMS, o.BackoffMS) && g.Exponential.equal(o.Exponential)
+	return g.Ordered == o.Ordered && g.MaxAttempts == o.MaxAttempts && g.LiteTopic == o.LiteTopic && g.InFlight == o.InFlight && slices.Equal(g.BackoffMS, o.BackoffMS) && g.Exponential.equal(o.Exponential)
 }
 
 // DeleteGroup deletes a group. Its id is never used again.

@@ -169,7 +169,10 @@ type PopReply struct {
 	// More says that the group has more ready on this topic right now (before filtering): another
 	// receive should pop without waiting. If it is false and the request had Arm, a Ready event comes
 	// when something becomes ready.
-	More    bool
+	More bool
+	// Full says that this client has as many messages leased as one client may: what is ready is for others. If
+	// the request had Arm, a Ready event for this client (Ready.Client) comes when it may have more.
+	Full    bool
 	release func()
 }
 
@@ -236,7 +239,8 @@ type ChangeReply struct{ Errors []error }
 type Ready struct {
 	Topic TopicID
 	Group GroupID
-	// Client is whom it concerns, by HashClient: a client of a lite group, which has its own lite topics.
+	// Client is whom it concerns, by HashClient: a client of a lite group, which has its own lite topics, or
+	// one that was told PopReply.Full.
 	// 0 is any client of the group.
 	Client uint64
 	Count  int

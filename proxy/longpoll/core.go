@@ -55,8 +55,10 @@ type group struct {
 type place struct {
 	shard  brokerapi.ShardID
 	events uint64 // that came from the broker or about it
+	others uint64 // events for clients of the group
 	credit int    // messages that may be ready and that nobody was sent for
 	failed bool   // the last pop failed, or the broker went down since
+	aside  bool   // of one client of an ordinary group, see full.go
 	idle   idleList
 }
 
@@ -92,10 +94,7 @@ func (c *core) arrive(w *Wait, start int, now time.Time) {
 		c.out = append(c.out, action{kind: actAnswer, w: w, answer: Answer{Err: err}})
 		return
 	}
-	if g == nil {
-		g = &group{key: k}
-		c.groups[k] = g
-	}
+	g = c.group(k)
 	c.stats.Receives++
 	c.seq++
 	c.open++
@@ -175,7 +174,7 @@ func (c *core) pop(s *stop) {
 	w := s.w
 	s.ask = false
 	s.place.credit = max(0, s.place.credit-max(1, w.pop.Max))
-	w.popping, w.seen = s, s.place.events
+	w.popping, w.popAt, w.seen, w.others = s, s.place, s.place.events, s.place.others
 	w.key.pops++
 	c.stats.Pops++
 	c.out = append(c.out, action{kind: actPop, w: w, shard: s.place.shard})
@@ -205,7 +204,8 @@ func (c *core) replied(w *Wait, reply *brokerapi.PopReply, err error, now time.T
 	w.popping = nil
 	w.key.pops--
 	s.err = err
-	p, latest := s.place, w.seen == s.place.events
+	p := w.popAt // the stop may have gone elsewhere since
+	latest := w.seen == p.events
 	switch {
 	case err != nil && final(err):
 		p.credit = max(p.credit, 1) // another receive may fare better
@@ -214,14 +214,22 @@ func (c *core) replied(w *Wait, reply *brokerapi.PopReply, err error, now time.T
 		if p.failed && p.idle.first != nil {
 			c.unarm(p)
 		}
-	case reply.More:
+	case p.aside && !reply.Full:
+		c.goOn(p, s, reply.More)
+	case reply.More && !p.aside:
 		p.credit = max(p.credit, 1)
 	case latest:
 		p.credit, p.failed = 0, false // nothing more is ready, and the broker is armed
 		delete(c.unarmed, p)
 	}
+	if err == nil && reply.Full && !w.req.Own {
+		c.full(w, s, latest && w.others == p.others)
+	}
 	c.settle(w, s, reply, err)
 	c.wake(p)
+	if s.place != p {
+		c.wake(s.place)
+	}
 	c.forget(w.key)
 }
 
@@ -256,6 +264,11 @@ func (c *core) finish(w *Wait, a Answer) {
 func (c *core) close(w *Wait, s state) {
 	w.state = s
 	w.leaveIdle()
+	for i := range w.stops {
+		if s := &w.stops[i]; s.aside != nil {
+			c.back(s)
+		}
+	}
 	c.due.remove(w)
 	c.open--
 	w.key.open--

@@ -26,6 +26,7 @@ type model struct {
 
 	stored, delivered, given, filtered, lost int
 	ends                                     map[*Wait]int // answers and cancels, must be 1
+	bound                                    int           // messages that one client may hold at a shard
 }
 
 type modelShard struct {
@@ -33,6 +34,8 @@ type modelShard struct {
 	up    bool
 	ready int
 	armed bool
+	held  map[string]int  // messages by client
+	full  map[string]bool // clients that hear when they may have more
 }
 
 type modelReply struct {
@@ -43,19 +46,23 @@ type modelReply struct {
 }
 
 type modelEvent struct {
-	shard *modelShard
-	ready int  // a Ready event
-	down  bool // Down
-	upped bool // Up
+	shard  *modelShard
+	ready  int    // a Ready event
+	down   bool   // Down
+	upped  bool   // Up
+	client string // of a Ready event, "" for the group
 }
 
 const modelTopic, modelGroup = 1, 2
 
 func newModel(t *testing.T, rng *rand.Rand) *model {
-	m := &model{t: t, rng: rng, now: time.Unix(1000, 0), ends: map[*Wait]int{}}
+	m := &model{t: t, rng: rng, now: time.Unix(1000, 0), ends: map[*Wait]int{}, bound: 1 << 30}
+	if rng.IntN(3) > 0 {
+		m.bound = 1 + rng.IntN(5)
+	}
 	m.c = newCore(Options{}.withDefaults())
 	for i := range 1 + rng.IntN(3) {
-		m.shards = append(m.shards, &modelShard{id: brokerapi.ShardID(i + 1), up: true})
+		m.shards = append(m.shards, &modelShard{id: brokerapi.ShardID(i + 1), up: true, held: map[string]int{}, full: map[string]bool{}})
 	}
 	return m
 }
@@ -63,6 +70,7 @@ func newModel(t *testing.T, rng *rand.Rand) *model {
 func (m *model) receive() {
 	req := &Request{Deadline: m.now.Add(time.Duration(1+m.rng.IntN(20)) * time.Second)}
 	req.Pop.Topic, req.Pop.Group, req.Pop.Max = modelTopic, modelGroup, 1+m.rng.IntN(4)
+	req.Pop.Client = []string{"a", "b", "c"}[m.rng.IntN(3)]
 	if m.rng.IntN(4) == 0 {
 		req.Shards = []brokerapi.ShardID{m.shards[m.rng.IntN(len(m.shards))].id}
 	} else {
@@ -88,6 +96,7 @@ func (m *model) act() {
 				m.delivered += len(a.answer.Reply.Messages)
 			}
 		case actReturn:
+			m.release(m.shard(a.answer.Shard), a.w.pop.Client, len(a.answer.Reply.Messages))
 			m.store(m.shard(a.answer.Shard), len(a.answer.Reply.Messages))
 			m.given += len(a.answer.Reply.Messages)
 		}
@@ -125,22 +134,46 @@ func (m *model) execute(w *Wait) {
 		m.replies = append(m.replies, modelReply{w, s, nil, mqerr.New(mqerr.Denied, "not you")})
 		return
 	}
-	n := min(w.pop.Max, s.ready)
+	client := w.pop.Client
+	room := m.bound - s.held[client]
+	if room <= 0 {
+		s.full[client] = true
+		reply := brokerapi.NewPopReply(nil, nil)
+		reply.Full, reply.More = true, s.ready > 0
+		s.armed = s.armed || !reply.More
+		m.replies = append(m.replies, modelReply{w, s, reply, nil})
+		return
+	}
+	n := min(w.pop.Max, s.ready, room)
 	s.ready -= n
 	skipped := 0
 	if m.rng.IntN(3) == 0 {
 		skipped = m.rng.IntN(n + 1) // the filter let them pass: done
 	}
 	m.filtered += skipped
+	s.held[client] += n - skipped
 	s.armed = s.ready == 0
 	reply := brokerapi.NewPopReply(make([]brokerapi.Delivery, n-skipped), nil)
 	reply.More = !s.armed
 	m.replies = append(m.replies, modelReply{w, s, reply, nil})
 }
 
+// release ends leases of a client.
+func (m *model) release(s *modelShard, client string, n int) {
+	if n = min(n, s.held[client]); n == 0 {
+		return
+	}
+	s.held[client] -= n
+	if s.full[client] && s.up {
+		delete(s.full, client)
+		m.events = append(m.events, modelEvent{shard: s, ready: 1, client: client})
+	}
+}
+
 // fail takes a broker away: what was armed or on its way is lost.
 func (m *model) fail(s *modelShard) {
 	s.up, s.armed = false, false
+	clear(s.full)
 	for i := range m.replies {
 		if r := &m.replies[i]; r.shard == s && m.rng.IntN(2) == 0 { // else it came through before
 			if r.reply != nil {
@@ -187,7 +220,9 @@ func (m *model) step() {
 		if m.rng.IntN(2) == 0 { // else nobody says so
 			m.events = append(m.events, modelEvent{shard: s, upped: true})
 		}
-	case k < 64:
+	case k < 48:
+		m.release(s, []string{"a", "b", "c"}[m.rng.IntN(3)], 1+m.rng.IntN(4))
+	case k < 66:
 		m.next(&m.pops)
 	case k < 84:
 		m.nextReply()
@@ -230,7 +265,11 @@ func (m *model) nextEvent() {
 	case e.upped:
 		m.c.up(e.shard.id)
 	default:
-		m.c.ready(e.shard.id, brokerapi.Ready{Topic: modelTopic, Group: modelGroup, Count: e.ready})
+		event := brokerapi.Ready{Topic: modelTopic, Group: modelGroup, Count: e.ready}
+		if e.client != "" {
+			event.Client = brokerapi.HashClient(e.client)
+		}
+		m.c.ready(e.shard.id, event)
 	}
 	m.act()
 }
@@ -239,7 +278,9 @@ func (m *model) nextEvent() {
 func (m *model) check() {
 	opened := 0
 	for _, g := range m.c.groups {
-		opened += g.open
+		if g.key.client == 0 {
+			opened += g.open
+		}
 		for _, p := range g.places {
 			require.False(m.t, p.credit > 0 && p.idle.first != nil, "credit and idle receives")
 			var last uint64
@@ -326,6 +367,11 @@ func (m *model) atRest() {
 		for _, p := range g.places {
 			s := m.shard(p.shard)
 			if p.idle.first == nil || !s.up {
+				continue
+			}
+			if client := p.idle.first.w.pop.Client; g.key.client != 0 {
+				require.GreaterOrEqual(m.t, s.held[client], m.bound, "a receive of client %s waits aside, which may have more", client)
+				require.True(m.t, s.full[client], "client %s will not hear that it may have more", client)
 				continue
 			}
 			require.Zero(m.t, s.ready, "messages are ready at shard %d and a receive waits", s.id)

@@ -8,6 +8,9 @@ import (
 
 // ready takes an event of a broker: Count messages may be ready.
 func (c *core) ready(shard brokerapi.ShardID, e brokerapi.Ready) {
+	if e.Client != 0 {
+		c.overtake(shard, key{topic: e.Topic, group: e.Group})
+	}
 	g := c.groups[key{e.Topic, e.Group, e.Client}]
 	if g == nil {
 		return // who comes later pops first
@@ -17,6 +20,17 @@ func (c *core) ready(shard brokerapi.ShardID, e brokerapi.Ready) {
 			p.events++
 			p.credit = max(p.credit, e.Count, 1)
 			c.wake(p)
+		}
+	}
+}
+
+// overtake notes an event for a client at the place of its group, see full.go.
+func (c *core) overtake(shard brokerapi.ShardID, k key) {
+	if g := c.groups[k]; g != nil {
+		for _, p := range g.places {
+			if p.shard == shard {
+				p.others++
+			}
 		}
 	}
 }

@@ -24,7 +24,9 @@ type Wait struct {
 	key     *group    // where it counts
 	stops   []stop    // one for each shard, in the order in which they are asked
 	popping *stop     // the pop in flight, nil if none
+	popAt   *place    // its place then
 	seen    uint64    // events of that place when the pop was sent
+	others  uint64    // events for clients of its group then
 	fresh   bool      // has not waited yet
 	heapAt  int       // index in the heap of deadlines, -1 if it is not there
 	at      time.Time // deadline
@@ -48,10 +50,11 @@ const (
 type stop struct {
 	w          *Wait
 	place      *place
-	ask        bool  // it must be popped before the receive may wait
-	err        error // why the last pop there failed, nil if it did not
-	prev, next *stop // in the idle list of place
-	idle       bool  // in that list
+	aside      *group // that place is of, if the receive waits aside (full.go), else nil
+	ask        bool   // it must be popped before the receive may wait
+	err        error  // why the last pop there failed, nil if it did not
+	prev, next *stop  // in the idle list of place
+	idle       bool   // in that list
 }
 
 func newWait(p *Polls, req *Request, done func(Answer)) *Wait {

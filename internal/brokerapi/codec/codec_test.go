@@ -192,13 +192,14 @@ func TestRepliesSurvive(t *testing.T) {
 
 		e = Encoder{}
 		popped := brokerapi.NewPopReply(drawDeliveries(t), nil)
-		popped.More = rapid.Bool().Draw(t, "more")
+		popped.More, popped.Full = rapid.Bool().Draw(t, "more"), rapid.Bool().Draw(t, "full")
 		require.NoError(t, e.PopReply(popped))
 		require.Equal(t, len(e.joined()), e.Size())
-		deliveries, more, err := DecodePopReply(e.joined())
+		deliveries, more, full, err := DecodePopReply(e.joined())
 		require.NoError(t, err)
 		require.Equal(t, popped.Messages, deliveries)
 		require.Equal(t, popped.More, more)
+		require.Equal(t, popped.Full, full)
 
 		e = Encoder{}
 		errs := drawErrors(t)

@@ -46,11 +46,11 @@ var forms = map[string]func(b []byte) (*Encoder, error){
 		return e, first(err, func() error { e.Describe(topic, group); return nil })
 	},
 	"pop reply": func(b []byte) (*Encoder, error) {
-		m, more, err := DecodePopReply(b)
+		m, more, full, err := DecodePopReply(b)
 		e := &Encoder{}
 		return e, first(err, func() error {
 			r := brokerapi.NewPopReply(m, nil)
-			r.More = more
+			r.More, r.Full = more, full
 			return e.PopReply(r)
 		})
 	},

@@ -86,16 +86,32 @@ func answers(got, want int) error {
 // deliveryMin is the least a delivery takes.
 const deliveryMin = 11
 
-// PopReply encodes a PopReply: more u8, count, and for each message queue, offset, lease, epoch,
+// PopReply encodes a PopReply: 1 for more, 2 for full u8, count, and for each message queue, offset, lease, epoch,
 // attempt, type u8, store time, flags u8, optional fields, then user, sys and body with their lengths.
 func (e *Encoder) PopReply(r *brokerapi.PopReply) error {
 	if err := listed(len(r.Messages), "deliveries"); err != nil {
 		return err
 	}
 	e.grow(8+len(r.Messages)*192, 3*len(r.Messages))
-	e.bool(r.More)
+	e.byte(popFlags(r))
 	e.deliveries(r.Messages)
 	return nil
+}
+
+const (
+	popMore       = 1 << 0
+	popFull       = 1 << 1
+	popFlagsKnown = popMore | popFull
+)
+
+func popFlags(r *brokerapi.PopReply) (flags byte) {
+	if r.More {
+		flags |= popMore
+	}
+	if r.Full {
+		flags |= popFull
+	}
+	return flags
 }
 
 func (e *Encoder) deliveries(all []brokerapi.Delivery) {
@@ -128,14 +144,17 @@ func (e *Encoder) bool(v bool) {
 }
 
 // DecodePopReply decodes the messages of a PopReply; their byte slices are parts of b.
-func DecodePopReply(b []byte) (messages []brokerapi.Delivery, more bool, err error) {
+func DecodePopReply(b []byte) (messages []brokerapi.Delivery, more, full bool, err error) {
 	d := decoder{b: b}
-	more = d.bool()
+	flags := d.byte()
+	if flags&^popFlagsKnown != 0 {
+		d.fail()
+	}
 	messages = d.deliveries()
 	if err := d.end("pop reply"); err != nil {
-		return nil, false, err
+		return nil, false, false, err
 	}
-	return messages, more, nil
+	return messages, flags&popMore != 0, flags&popFull != 0, nil
 }
 
 func (d *decoder) deliveries() []brokerapi.Delivery {

@@ -125,7 +125,7 @@ func (p *popCall) Answer(body []byte, failed bool) bool {
 		p.done(nil, codec.DecodeError(body))
 		return false
 	}
-	messages, more, err := codec.DecodePopReply(body)
+	messages, more, full, err := codec.DecodePopReply(body)
 	if err != nil {
 		p.done(nil, p.c.garbled(err))
 		return false
@@ -137,7 +137,7 @@ func (p *popCall) Answer(body []byte, failed bool) bool {
 		release = func() { p.c.l.Return(link.Pop, size) }
 	}
 	reply := brokerapi.NewPopReply(messages, release)
-	reply.More = more
+	reply.More, reply.Full = more, full
 	p.done(reply, nil)
 	return keep
 }
@@ -149,7 +149,7 @@ func (p *popCall) Late(body []byte, failed bool) {
 	if failed {
 		return
 	}
-	messages, _, err := codec.DecodePopReply(body)
+	messages, _, _, err := codec.DecodePopReply(body)
 	if err != nil || len(messages) == 0 {
 		return
 	}

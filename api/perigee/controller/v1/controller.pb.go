@@ -805,9 +805,13 @@ type Group struct {
 	// Time of its creation, ms since 1970.
 	CreatedMs int64 `protobuf:"varint,11,opt,name=created_ms,json=createdMs,proto3" json:"created_ms,omitempty"`
 	// Delays that grow; if set there is no list in backoff_ms.
-	Exponential   *Exponential `protobuf:"bytes,12,opt,name=exponential,proto3" json:"exponential,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Exponential *Exponential `protobuf:"bytes,12,opt,name=exponential,proto3" json:"exponential,omitempty"`
+	// Messages that each broker leases to the group at most; 0: as the broker is set.
+	MaxInFlight int64 `protobuf:"varint,13,opt,name=max_in_flight,json=maxInFlight,proto3" json:"max_in_flight,omitempty"`
+	// Of them, to one client; 0: as the broker is set.
+	MaxInFlightClient int64 `protobuf:"varint,14,opt,name=max_in_flight_client,json=maxInFlightClient,proto3" json:"max_in_flight_client,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *Group) Reset() {
@@ -922,6 +926,20 @@ func (x *Group) GetExponential() *Exponential {
 		return x.Exponential
 	}
 	return nil
+}
+
+func (x *Group) GetMaxInFlight() int64 {
+	if x != nil {
+		return x.MaxInFlight
+	}
+	return 0
+}
+
+func (x *Group) GetMaxInFlightClient() int64 {
+	if x != nil {
+		return x.MaxInFlightClient
+	}
+	return 0
 }
 
 // Exponential is a retry policy whose delay grows with each delivery: initial * multiplier^(n-1) after
@@ -2117,9 +2135,13 @@ type PutGroupRequest struct {
 	// Delays between the deliveries, ms, at most 64; as in Group. They replace an exponential policy.
 	BackoffMs []int64 `protobuf:"varint,9,rep,packed,name=backoff_ms,json=backoffMs,proto3" json:"backoff_ms,omitempty"`
 	// Delays that grow. They replace a list; both at once are refused.
-	Exponential   *Exponential `protobuf:"bytes,10,opt,name=exponential,proto3" json:"exponential,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Exponential *Exponential `protobuf:"bytes,10,opt,name=exponential,proto3" json:"exponential,omitempty"`
+	// Messages that each broker leases to the group at most, up to 1000000000; 0: as the broker is set.
+	MaxInFlight *int64 `protobuf:"varint,11,opt,name=max_in_flight,json=maxInFlight,proto3,oneof" json:"max_in_flight,omitempty"`
+	// Of them, to one client.
+	MaxInFlightClient *int64 `protobuf:"varint,12,opt,name=max_in_flight_client,json=maxInFlightClient,proto3,oneof" json:"max_in_flight_client,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *PutGroupRequest) Reset() {
@@ -2220,6 +2242,20 @@ func (x *PutGroupRequest) GetExponential() *Exponential {
 		return x.Exponential
 	}
 	return nil
+}
+
+func (x *PutGroupRequest) GetMaxInFlight() int64 {
+	if x != nil && x.MaxInFlight != nil {
+		return *x.MaxInFlight
+	}
+	return 0
+}
+
+func (x *PutGroupRequest) GetMaxInFlightClient() int64 {
+	if x != nil && x.MaxInFlightClient != nil {
+		return *x.MaxInFlightClient
+	}
+	return 0
 }
 
 // PutGroupResponse tells the group as it is now.
@@ -2811,7 +2847,7 @@ const file_perigee_controller_v1_controller_proto_rawDesc = "" +
 	"\aGrowing\x12\x16\n" +
 	"\x06queues\x18\x01 \x01(\x05R\x06queues\x12#\n" +
 	"\rbegan_version\x18\x02 \x01(\x04R\fbeganVersion\x12\x19\n" +
-	"\buntil_ms\x18\x03 \x01(\x03R\auntilMs\"\x9d\x03\n" +
+	"\buntil_ms\x18\x03 \x01(\x03R\auntilMs\"\xf2\x03\n" +
 	"\x05Group\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
@@ -2828,7 +2864,9 @@ const file_perigee_controller_v1_controller_proto_rawDesc = "" +
 	" \x01(\x04R\x0ecreatedVersion\x12\x1d\n" +
 	"\n" +
 	"created_ms\x18\v \x01(\x03R\tcreatedMs\x12D\n" +
-	"\vexponential\x18\f \x01(\v2\".perigee.controller.v1.ExponentialR\vexponential\"n\n" +
+	"\vexponential\x18\f \x01(\v2\".perigee.controller.v1.ExponentialR\vexponential\x12\"\n" +
+	"\rmax_in_flight\x18\r \x01(\x03R\vmaxInFlight\x12/\n" +
+	"\x14max_in_flight_client\x18\x0e \x01(\x03R\x11maxInFlightClient\"n\n" +
 	"\vExponential\x12\x1d\n" +
 	"\n" +
 	"initial_ms\x18\x01 \x01(\x03R\tinitialMs\x12\x15\n" +
@@ -2916,7 +2954,7 @@ const file_perigee_controller_v1_controller_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05shard\x18\x02 \x01(\rR\x05shard\"I\n" +
 	"\x13EnsureTopicResponse\x122\n" +
-	"\x05topic\x18\x01 \x01(\v2\x1c.perigee.controller.v1.TopicR\x05topic\"\xc2\x03\n" +
+	"\x05topic\x18\x01 \x01(\v2\x1c.perigee.controller.v1.TopicR\x05topic\"\xcc\x04\n" +
 	"\x0fPutGroupRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1d\n" +
 	"\aordered\x18\x02 \x01(\bH\x00R\aordered\x88\x01\x01\x12&\n" +
@@ -2930,11 +2968,15 @@ const file_perigee_controller_v1_controller_proto_rawDesc = "" +
 	"\n" +
 	"backoff_ms\x18\t \x03(\x03R\tbackoffMs\x12D\n" +
 	"\vexponential\x18\n" +
-	" \x01(\v2\".perigee.controller.v1.ExponentialR\vexponentialB\n" +
+	" \x01(\v2\".perigee.controller.v1.ExponentialR\vexponential\x12'\n" +
+	"\rmax_in_flight\x18\v \x01(\x03H\x03R\vmaxInFlight\x88\x01\x01\x124\n" +
+	"\x14max_in_flight_client\x18\f \x01(\x03H\x04R\x11maxInFlightClient\x88\x01\x01B\n" +
 	"\n" +
 	"\b_orderedB\x0f\n" +
 	"\r_max_attemptsB\r\n" +
-	"\v_lite_topic\"z\n" +
+	"\v_lite_topicB\x10\n" +
+	"\x0e_max_in_flightB\x17\n" +
+	"\x15_max_in_flight_client\"z\n" +
 	"\x10PutGroupResponse\x122\n" +
 	"\x05group\x18\x01 \x01(\v2\x1c.perigee.controller.v1.GroupR\x05group\x12\x18\n" +
 	"\acreated\x18\x02 \x01(\bR\acreated\x12\x18\n" +

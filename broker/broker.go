@@ -49,6 +49,8 @@ type Options struct {
 	// DuplicateWindow and DuplicateBytes are those of store.Options.
 	DuplicateWindow time.Duration
 	DuplicateBytes  int64
+	// SkipDamage makes a start go on behind damaged and missing records of the log instead of refusing them.
+	SkipDamage bool
 	// DrainTimeout bounds how long a stop waits for requests under way. Default 10 s.
 	DrainTimeout time.Duration
 	// Engine holds the engine's options; Store is filled in.
@@ -197,7 +199,7 @@ func (b *Broker) defined() {
 
 // open takes the directory and recovers the views.
 func (b *Broker) open() error {
-	st, err := store.Open(store.Options{FS: b.o.FS, Dir: b.o.DataDir, SegmentBytes: b.o.SegmentBytes, DropRate: b.o.DropRate, DuplicateWindow: b.o.DuplicateWindow, DuplicateBytes: b.o.DuplicateBytes, Log: b.o.Log, LogEvents: b.logEvents()})
+	st, err := store.Open(store.Options{FS: b.o.FS, Dir: b.o.DataDir, SegmentBytes: b.o.SegmentBytes, DropRate: b.o.DropRate, DuplicateWindow: b.o.DuplicateWindow, DuplicateBytes: b.o.DuplicateBytes, SkipDamage: b.o.SkipDamage, Log: b.o.Log, LogEvents: b.logEvents()})
 	if err != nil {
 		return err
 	}
@@ -208,7 +210,7 @@ func (b *Broker) open() error {
 		}
 	}
 	o := b.o.Engine
-	o.Store = st
+	o.Store, o.SkipDamage = st, b.o.SkipDamage
 	o.Recovery = &b.recovery
 	o.Events.WantTopic = b.wanted.Want
 	o.Events.Wrote = b.log.wrote

@@ -27,6 +27,7 @@ func (b *Broker) register(e *engine.Engine) error {
 	retention := newRetentionGauges(r)
 	index := indexGauges(r, e)
 	queues := queueGauges(r, e)
+	damage := damageGauges(r, e)
 	return r.Observe(func(ctx context.Context, o metric.Observer) error {
 		for kind, n := range counted(e.Counts()) {
 			o.ObserveInt64(events, n, kindOf(kind))
@@ -37,6 +38,7 @@ func (b *Broker) register(e *engine.Engine) error {
 		spaces.observe(o, e)
 		index(o)
 		queues(o)
+		damage(o)
 		ctx, cancel := context.WithTimeout(ctx, scrapeTimeout)
 		defer cancel()
 		if err := retention.observe(ctx, o, e); err != nil {

@@ -1,10 +1,8 @@
 package engine
 
 import (
-	"context"
-	"log/slog"
-
 	"github.com/perigee-mq/perigee/internal/brokerapi"
+	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/store/commitlog"
 	"github.com/perigee-mq/perigee/store/record"
 )
@@ -57,7 +55,7 @@ func (w *writer) atHand(got []leased) bool {
 
 // deliver reads the messages and answers. One that retention has deleted meanwhile is done for the group. A message whose bytes are damaged is left out and reported,
 // and left alone for the longest delay that the group has: it is not done, and a receive that is repeated
-// does not meet it again.
+// does not meet it again; or it is done, if the operator chose to go on without what is damaged.
 func (o *popOp) deliver(e *Engine) {
 	refs := make([]commitlog.Ref, 0, len(o.got))
 	out := make([]brokerapi.Delivery, 0, len(o.got))
@@ -69,16 +67,18 @@ func (o *popOp) deliver(e *Engine) {
 			over = append(over, l.handle(e.writer.epoch))
 			continue
 		}
-		if err != nil {
-			e.damaged(l, err)
-			unread = append(unread, l.handle(e.writer.epoch))
-			continue
+		var m record.Msg
+		if err == nil {
+			if m, err = readable(o.orig, &rec); err != nil {
+				ref.Release()
+			}
 		}
-		m, err := readable(o.orig, &rec)
 		if err != nil {
-			ref.Release()
-			e.damaged(l, err)
-			unread = append(unread, l.handle(e.writer.epoch))
+			if e.damaged(l, err); e.o.SkipDamage && mqerr.Is(err, mqerr.Corrupt) {
+				over = append(over, l.handle(e.writer.epoch))
+			} else {
+				unread = append(unread, l.handle(e.writer.epoch))
+			}
 			continue
 		}
 		if !tagged(&o.req.Filter, m.Sys) { // equal hashes, different tags
@@ -113,11 +113,4 @@ func (o *popOp) deliver(e *Engine) {
 
 func (l leased) handle(epoch record.Epoch) brokerapi.Handle {
 	return brokerapi.Handle{Queue: brokerapi.QueueID(l.queue), Offset: brokerapi.QueueOffset(l.offset), Lease: brokerapi.LogPos(l.lease), Epoch: brokerapi.Epoch(epoch)}
-}
-
-// damaged reports a message that cannot be read.
-func (e *Engine) damaged(l leased, err error) {
-	e.counts.Damaged.Add(1)
-	e.o.Log.LogAttrs(context.Background(), slog.LevelError, "stored message is damaged and is not delivered; check the disk and run perigee debug check",
-		slog.Int64("position", int64(l.pos)), slog.Int("queue", int(l.queue)), slog.Int64("offset", int64(l.offset)), slog.String("error", err.Error()))
 }

@@ -83,6 +83,9 @@ type Options struct {
 	// ColdReads bounds the goroutines that read messages which are not mapped, and half as many others
 	// that read messages for SQL filters. Default 4.
 	ColdReads int
+	// SkipDamage makes a message whose bytes are damaged done for a group that receives it, as one that is lost.
+	// Default: it is set aside and tried again, until somebody repairs the log.
+	SkipDamage bool
 	// Queries bounds the searches and traces of messages that run at once; others wait. Default 2.
 	Queries int
 	// TraceBytes is how much of the log one call of Trace reads. Default 64 MiB.
@@ -193,6 +196,7 @@ type Engine struct {
 	leave   chan struct{} // closed when the engine is told to stop: queries end
 	saves   sync.WaitGroup
 	counts  Counts
+	damages damages
 	spaces  spaces
 
 	started atomic.Bool

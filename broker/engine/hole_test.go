@@ -141,7 +141,7 @@ func holesIn(t *testing.T, seed uint64, kinds map[record.Type]int) {
 		require.NoError(t, b.open(), "seed %d: %s", seed, how)
 		require.NoError(t, b.engine.Define(t.Context(), w.definitions()))
 	}
-	sound := &bench{t: t, fs: fs.Crash(rand.New(rand.NewPCG(1, 1)), 2), clock: w.b.clock, opt: w.b.opt, ready: make(chan brokerapi.Ready, 1024)}
+	sound := &bench{t: t, fs: fs.Clone(), clock: w.b.clock, opt: w.b.opt, ready: make(chan brokerapi.Ready, 1024)}
 	open(sound, "before the damage")
 	expected := sound.readAll(w)
 	sound.kill()
@@ -238,7 +238,7 @@ func refusedUntouched(t *testing.T, fs *memfs.FS) {
 	for _, name := range must(fs.List("data/log")) {
 		before[name] = string(must(vfs.ReadFile(fs, "data/log/"+name)))
 	}
-	copied := fs.Crash(rand.New(rand.NewPCG(1, 1)), 2) // nothing is lost in it
+	copied := fs.Clone()
 	st, err := store.Open(storeOptions(copied))
 	if err == nil {
 		_, err = Open(Options{Store: st, Clock: newClock()})

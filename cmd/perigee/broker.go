@@ -74,7 +74,7 @@ func (s *brokerSettings) run(c *cobra.Command) error {
 	}
 	b := broker.New(broker.Options{
 		DataDir: s.DataDir, Group: s.Group, ID: s.ID, Listener: ln, Advertise: advertise(s.Advertise, ln), Controller: conn, DrainTimeout: s.DrainTimeout,
-		SegmentBytes: int64(s.SegmentBytes), DropRate: int64(s.RetentionRate), DuplicateWindow: s.window(), DuplicateBytes: int64(s.DuplicateMemory), Engine: s.engine(), Metrics: metrics.Meter("broker"), MetricsLimit: s.MetricsLimit, Release: version, Log: log,
+		SegmentBytes: int64(s.SegmentBytes), DropRate: int64(s.RetentionRate), DuplicateWindow: s.window(), DuplicateBytes: int64(s.DuplicateMemory), SkipDamage: s.OnDamage == "skip", Engine: s.engine(), Metrics: metrics.Meter("broker"), MetricsLimit: s.MetricsLimit, Release: version, Log: log,
 	})
 	parts := []string{"addr=" + ln.Addr().String()}
 	if http != nil {

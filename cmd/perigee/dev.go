@@ -136,7 +136,7 @@ func (s *devSettings) wire(dir string, ln net.Listener, log *slog.Logger) (*devP
 	}
 	d.broker = broker.New(broker.Options{
 		DataDir: filepath.Join(dir, "broker"), Group: devGroup, ID: 1, Advertise: s.advertised(ln), Controller: conn, DrainTimeout: s.DrainTimeout,
-		SegmentBytes: int64(s.SegmentBytes), DropRate: int64(s.RetentionRate), DuplicateWindow: s.window(), DuplicateBytes: int64(s.DuplicateMemory), Engine: s.engine(), Metrics: d.metrics.Meter("broker"), MetricsLimit: s.MetricsLimit, Release: version, Log: log.With("tier", "broker"),
+		SegmentBytes: int64(s.SegmentBytes), DropRate: int64(s.RetentionRate), DuplicateWindow: s.window(), DuplicateBytes: int64(s.DuplicateMemory), SkipDamage: s.OnDamage == "skip", Engine: s.engine(), Metrics: d.metrics.Meter("broker"), MetricsLimit: s.MetricsLimit, Release: version, Log: log.With("tier", "broker"),
 	})
 	d.proxy, err = proxy.New(proxy.Options{
 		Listener: ln, Controller: conn, Local: d.broker, Advertise: s.advertised(ln), AutoCreate: s.AutoCreate, CertFile: s.TLSCert, KeyFile: s.TLSKey, Limits: limits,

@@ -41,6 +41,7 @@ type storeSettings struct {
 	CheckpointInterval time.Duration `koanf:"checkpoint-interval" help:"time between checkpoints of the views"`
 	CheckpointBytes    cfg.Bytes     `koanf:"checkpoint-bytes" help:"log written between checkpoints of the views, at most"`
 	CheckpointBehind   cfg.Bytes     `koanf:"checkpoint-behind" help:"log behind the newest checkpoint from which on messages are refused, when checkpoints fail: it bounds what a start after a crash reads"`
+	OnDamage           string        `koanf:"on-damage" help:"what a start does about damaged or missing records of the log: refuse, or skip (go on without them; perigee debug repair shows first what would be lost)"`
 }
 
 func defaultStore(segment cfg.Bytes) storeSettings {
@@ -53,7 +54,7 @@ func defaultStore(segment cfg.Bytes) storeSettings {
 		metricsSettings:   defaultMetrics(),
 		spaceSettings:     defaultSpace(),
 		retentionSettings: defaultRetention(),
-		SegmentBytes:      segment, Flush: "sync", FlushInterval: 500 * time.Millisecond, CheckpointInterval: 30 * time.Second, CheckpointBytes: 64 << 20, CheckpointBehind: 16 << 30,
+		SegmentBytes:      segment, Flush: "sync", FlushInterval: 500 * time.Millisecond, CheckpointInterval: 30 * time.Second, CheckpointBytes: 64 << 20, CheckpointBehind: 16 << 30, OnDamage: "refuse",
 		inFlightSettings: defaultInFlight(),
 	}
 }
@@ -61,6 +62,9 @@ func defaultStore(segment cfg.Bytes) storeSettings {
 func (s storeSettings) check() error {
 	if s.Flush != "sync" && s.Flush != "async" {
 		return usageError("--flush %q: use sync or async", s.Flush)
+	}
+	if s.OnDamage != "refuse" && s.OnDamage != "skip" {
+		return usageError("--on-damage %q: use refuse or skip", s.OnDamage)
 	}
 	if err := s.txnSettings.check(); err != nil {
 		return err

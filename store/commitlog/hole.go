@@ -145,6 +145,14 @@ func (l *Log) Lost(pos record.Pos) bool {
 	return is
 }
 
+// Place is the file that holds a position, and where in it; the directory if no file does.
+func (l *Log) Place(pos record.Pos) (file string, offset int64) {
+	if s := l.find(pos); s != nil {
+		return s.Path(), int64(pos - s.Base())
+	}
+	return l.o.Dir, int64(pos)
+}
+
 // Note adds holes to those that are known, durably. What is left of the damaged bytes is copied to a file
 // for each hole first, which nobody reads but people. It is for Recover, and for a log that is open for
 // reading only: a log that serves keeps what it found at the start.

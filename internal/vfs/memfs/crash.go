@@ -64,3 +64,19 @@ func (n *node) crash(rng *rand.Rand, keep float64) *node {
 	g.stable = bytes.Clone(g.live)
 	return g
 }
+
+// Clone returns a file system with the same files, all of it durable; nobody has locks there.
+func (m *FS) Clone() *FS {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	found := New()
+	maps.Copy(found.dirs, m.dirs)
+	found.usage, found.budget = m.usage, m.budget
+	for name, n := range m.live {
+		g := newNode()
+		g.live, g.stable = bytes.Clone(n.live), bytes.Clone(n.live)
+		found.live[name] = g
+	}
+	found.durable = maps.Clone(found.live)
+	return found
+}

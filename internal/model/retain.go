@@ -31,7 +31,9 @@ func (m *Model) Begin(t brokerapi.TopicID, q brokerapi.QueueID) brokerapi.QueueO
 }
 
 // isOver tells whether a group that has a lease of a message, or none, will not get it any more.
-func isOver(x *Message, l *lease) bool { return l == nil && (x.Trimmed || x.Hole) || l != nil && l.done }
+func isOver(x *Message, l *lease) bool {
+	return l == nil && (x.Trimmed || x.Hole) || l != nil && l.done
+}
 
 // IsOver tells whether a group has done a message, or will not get it any more; true for a group that has done
 // nothing on the topic.

@@ -21,7 +21,6 @@ import (
 	"github.com/perigee-mq/perigee/store/index"
 	"github.com/perigee-mq/perigee/store/queue"
 	"github.com/perigee-mq/perigee/store/record"
-	"github.com/perigee-mq/perigee/store/snapshot"
 )
 
 // Options configures Open. The zero value of a field means its default.
@@ -76,8 +75,6 @@ type Store struct {
 	promise    promise
 	clean      *Marker
 	aside      []checkpoint.Damaged // checkpoints to be set aside
-
-	snapshot *snapshot.Found // was found and nobody took it yet
 
 	saving     sync.Mutex // guards the checkpoint files, and what follows
 	distrusted bool

@@ -43,7 +43,7 @@ func (s *step) run(ctx context.Context) error {
 			return err
 		}
 	}
-	freed, err := s.e.log.DropBefore(s.plan.D)
+	freed, err := s.e.o.Store.DropBefore(s.plan.D)
 	if err != nil {
 		return err
 	}

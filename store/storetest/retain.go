@@ -3,6 +3,7 @@ package storetest
 import (
 	"github.com/stretchr/testify/require"
 
+	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/store/checkpoint"
 	"github.com/perigee-mq/perigee/store/queue"
 	"github.com/perigee-mq/perigee/store/record"
@@ -55,9 +56,9 @@ func (b *Bench) trim(d record.Pos, at int64) error {
 // rebuild makes the views from a snapshot in the log and the records that the queues of the snapshot are of. It
 // returns where the replay goes on.
 func (b *Bench) rebuild() (record.Pos, error) {
-	f, err := b.Store.FindSnapshot()
-	if err != nil {
-		return 0, err
+	f, err := snapshot.Find(b.Store.Log().First(), b.Store.Log().Scan)
+	if f == nil {
+		return 0, mqerr.New(mqerr.Corrupt, "there is no snapshot: %w", err)
 	}
 	if err := b.decodeBase(f.Checkpoint()); err != nil {
 		return 0, err

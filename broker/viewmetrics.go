@@ -20,6 +20,7 @@ func viewGauges(r *registrar, _ *engine.Engine) observed {
 	lites := r.gauge("perigee_lite_topics", "lite topics of all parents", "")
 	liteSubs := r.gauge("perigee_lite_subscriptions", "lite topics that clients subscribe to, each client for itself", "")
 	window := r.gauge("perigee_duplicate_window", "how far back messages that are sent again are found, if their topic's window is so long", "milliseconds")
+	windowSet := r.gauge("perigee_duplicate_window_set", "the longest duplicate window that is set, for the broker or a topic", "milliseconds")
 	remembered := r.gauge("perigee_duplicate_entries", "messages that are remembered to find those that are sent again", "")
 	left := r.gauge("perigee_metrics_left_out", "what the last collection has left out: pairs of a topic and a group (groups) or their ages (ages), because of --metrics-limit or for lack of time", "", "what")
 	return func(o metric.Observer, s *engine.Snapshot) {
@@ -31,6 +32,7 @@ func viewGauges(r *registrar, _ *engine.Engine) observed {
 		o.ObserveInt64(lites, int64(s.Sizes.LiteTopics))
 		o.ObserveInt64(liteSubs, int64(s.LiteSubscriptions))
 		o.ObserveInt64(window, s.DuplicateWindowMS)
+		o.ObserveInt64(windowSet, s.DuplicateWindowSetMS)
 		o.ObserveInt64(remembered, s.DuplicateEntries)
 		o.ObserveInt64(left, int64(s.TopicsLeft), metric.WithAttributes(attribute.String("what", "topics")))
 		o.ObserveInt64(left, int64(s.GroupsLeft), metric.WithAttributes(attribute.String("what", "groups")))

@@ -92,6 +92,7 @@ func register(m metric.Meter, p *Proxy) error {
 	known := r.Gauge("perigee_proxy_clients", "clients known", "")
 	producers := r.Gauge("rocketmq_producer_connections", "producers that have sent their settings, by the language of their library", "", "language")
 	consumers := r.Gauge("rocketmq_consumer_connections", "consumers that have sent their settings, by the language of their library and by kind", "", "language", "consume_mode")
+	mixed := r.Gauge("perigee_proxy_mixed_subscriptions", "1 for a group whose push consumers here subscribe to different topics or filters; at most 100 groups", "", "consumer_group")
 	streams := r.Gauge("perigee_proxy_telemetry_streams", "telemetry streams of clients that are open", "")
 	open := r.Gauge("perigee_proxy_calls_open", "calls of clients that are under way", "", "method")
 	requests := r.Counter("perigee_proxy_requests", "calls of clients, by method and code: the public one, or GRPC_ and that of gRPC where the call itself failed", "method", "code")
@@ -114,6 +115,9 @@ func register(m metric.Meter, p *Proxy) error {
 			} else {
 				o.ObserveInt64(consumers, int64(n), metric.WithAttributes(language, attribute.String("consume_mode", modeName(who.Type))))
 			}
+		}
+		for _, group := range p.clients.Mixed(100) {
+			o.ObserveInt64(mixed, 1, metric.WithAttributes(attribute.String("consumer_group", group)))
 		}
 		p.calls.observe(o, open, requests, streams)
 		for result, n := range map[string]uint64{"sent": p.checks.Stats().Sent, "no_producer": p.checks.Stats().Unsent} {

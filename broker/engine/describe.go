@@ -116,6 +116,7 @@ type Sizes struct {
 	DueMS                   int64 // when the first of them is due, 0 if there is none
 	Recalls                 int   // recalled messages that are remembered
 	DuplicateWindowMS       int64 // how far back messages that are sent again are found
+	DuplicateWindowSetMS    int64 // how far back they should be: the longest window that is set
 	DuplicateEntries        int64
 	InFlight                int64 // messages of all groups that were handed out and are not done
 	Epoch                   record.Epoch
@@ -150,6 +151,7 @@ func (o *sizesOp) run(w *writer) {
 		o.out.DueMS = due
 	}
 	o.out.Halves, o.out.Verdicts, o.out.NowMS = w.views.txns.Len(), w.views.txns.Verdicts(), w.stamp
+	o.out.DuplicateWindowSetMS = w.views.dups.Window().Milliseconds()
 	o.out.DuplicateWindowMS, o.out.DuplicateEntries = w.views.dups.InForce(w.stamp).Milliseconds(), w.views.dups.Len()
 	if h, ok := w.views.txns.Oldest(); ok {
 		o.out.OldestHalfMS = h.Stored

@@ -82,7 +82,7 @@ func (s *brokerSettings) run(c *cobra.Command) error {
 	}
 	g, ctx := errgroup.WithContext(c.Context())
 	g.Go(func() error {
-		return beside(ctx, http, obs.NewMux(obs.Health{Live: b.Live, Parts: []obs.Part{brokerPart(b)}}, metrics), b.Run)
+		return beside(ctx, http, obs.NewMux(obs.Health{Release: version, Live: b.Live, Parts: []obs.Part{brokerPart(b)}}, metrics), b.Run)
 	})
 	g.Go(func() error {
 		announce(ctx, c.OutOrStdout(), b.Ready(), parts...)

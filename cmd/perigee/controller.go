@@ -70,7 +70,7 @@ func (s *controllerSettings) run(c *cobra.Command) error {
 		parts = append(parts, "http="+http.Addr().String())
 	}
 	g.Go(func() error {
-		return beside(ctx, http, obs.NewMux(obs.Health{Parts: []obs.Part{{Name: "controller", Ready: ctl.Healthy}}}, metrics), ctl.Run)
+		return beside(ctx, http, obs.NewMux(obs.Health{Release: version, Parts: []obs.Part{{Name: "controller", Ready: ctl.Healthy}}}, metrics), ctl.Run)
 	})
 	g.Go(func() error {
 		announce(ctx, c.OutOrStdout(), ctl.Ready(), parts...)

@@ -165,7 +165,7 @@ func (d *devParts) run(ctx context.Context) error {
 
 // health is what the HTTP port says of the tiers.
 func (d *devParts) health() obs.Health {
-	return obs.Health{Live: d.broker.Live, Parts: []obs.Part{
+	return obs.Health{Release: version, Live: d.broker.Live, Parts: []obs.Part{
 		{Name: "controller", Ready: d.controller.Healthy}, brokerPart(d.broker), {Name: "proxy", Ready: d.proxy.Healthy},
 	}}
 }

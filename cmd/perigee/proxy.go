@@ -67,7 +67,7 @@ func (s *proxySettings) run(c *cobra.Command) error {
 	}
 	g, ctx := errgroup.WithContext(c.Context())
 	g.Go(func() error {
-		return beside(ctx, http, obs.NewMux(obs.Health{Parts: []obs.Part{{Name: "proxy", Ready: p.Healthy}}}, metrics), p.Run)
+		return beside(ctx, http, obs.NewMux(obs.Health{Release: version, Parts: []obs.Part{{Name: "proxy", Ready: p.Healthy}}}, metrics), p.Run)
 	})
 	g.Go(func() error {
 		announce(ctx, c.OutOrStdout(), p.Ready(), "grpc="+ln.Addr().String(), "http="+http.Addr().String())

@@ -14,6 +14,8 @@ type Health struct {
 	Live func() error
 	// Parts must all be ready for the process to get work. None: it is ready.
 	Parts []Part
+	// Release is that of the process.
+	Release string
 }
 
 // Part is a part of a process with a say in whether the process gets work.
@@ -40,22 +42,24 @@ func (p Progress) Percent() float64 {
 	return min(100, max(0, 100*float64(p.At-p.From)/float64(p.End-p.From)))
 }
 
-// readiness is the JSON form of readyz.
-type readiness struct {
-	Ready bool        `json:"ready"`
-	Parts []partState `json:"parts"`
+// Readiness is the JSON form of readyz.
+type Readiness struct {
+	Ready   bool        `json:"ready"`
+	Release string      `json:"release"`
+	NowMS   int64       `json:"now_ms"` // the clock of the process, since 1970
+	Parts   []PartState `json:"parts"`
 }
 
-// partState is one part of it.
-type partState struct {
+// PartState is one part of it.
+type PartState struct {
 	Name     string         `json:"name"`
 	Ready    bool           `json:"ready"`
 	Reason   string         `json:"reason,omitempty"`
-	Progress *progressState `json:"progress,omitempty"`
+	Progress *ProgressState `json:"progress,omitempty"`
 }
 
-// progressState is a Progress for machines.
-type progressState struct {
+// ProgressState is a Progress for machines.
+type ProgressState struct {
 	Percent float64 `json:"percent"`
 	Records int64   `json:"records"`
 	From    int64   `json:"from"`
@@ -65,15 +69,15 @@ type progressState struct {
 }
 
 // look asks every part.
-func (h Health) look() readiness {
-	r := readiness{Ready: true, Parts: []partState{}}
+func (h Health) look() Readiness {
+	r := Readiness{Ready: true, Release: h.Release, NowMS: time.Now().UnixMilli(), Parts: []PartState{}}
 	for _, p := range h.Parts {
-		s := partState{Name: p.Name, Ready: true}
+		s := PartState{Name: p.Name, Ready: true}
 		if err := p.Ready(); err != nil {
 			s.Ready, s.Reason, r.Ready = false, err.Error(), false
 			if p.Progress != nil {
 				if g, ok := p.Progress(); ok {
-					s.Progress = &progressState{g.Percent(), g.Records, g.From, g.At, g.End, g.Took.Seconds()}
+					s.Progress = &ProgressState{g.Percent(), g.Records, g.From, g.At, g.End, g.Took.Seconds()}
 				}
 			}
 		}
@@ -83,7 +87,7 @@ func (h Health) look() readiness {
 }
 
 // text is a line for each part, or just "ok".
-func (r readiness) text() string {
+func (r Readiness) text() string {
 	if r.Ready {
 		return "ok\n"
 	}

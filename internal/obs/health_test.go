@@ -67,16 +67,20 @@ func TestReadyShowsProgress(t *testing.T) {
 		mux.ServeHTTP(w, r)
 		require.Equal(t, http.StatusServiceUnavailable, w.Code)
 		require.Equal(t, "application/json", w.Header().Get("Content-Type"))
-		var got readiness
+		var got Readiness
 		require.NoError(t, json.Unmarshal(w.Body.Bytes(), &got))
 		require.False(t, got.Ready)
 		require.Equal(t, "broker", got.Parts[0].Name)
-		require.Equal(t, &progressState{Percent: 25, Records: 42, From: 1000, At: 1500, End: 3000, Seconds: 2.5}, got.Parts[0].Progress)
+		require.Equal(t, &ProgressState{Percent: 25, Records: 42, From: 1000, At: 1500, End: 3000, Seconds: 2.5}, got.Parts[0].Progress)
 	}
 
 	starting = nil
 	_, body = get(t, mux, "/readyz?verbose")
-	require.JSONEq(t, `{"ready":true,"parts":[{"name":"broker","ready":true}]}`, body)
+	var got Readiness
+	require.NoError(t, json.Unmarshal([]byte(body), &got))
+	require.True(t, got.Ready)
+	require.Equal(t, []PartState{{Name: "broker", Ready: true}}, got.Parts)
+	require.InDelta(t, time.Now().UnixMilli(), got.NowMS, 10_000)
 }
 
 func TestProgressPercent(t *testing.T) {

@@ -7,6 +7,7 @@
 package clients
 
 import (
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -32,6 +33,7 @@ type Settings struct {
 	Type           Type
 	Language       int32         // of its library, as the public protocol numbers them; 0: not said
 	Group          string        // of a consumer
+	Subscription   uint64        // hash of what a consumer subscribes to; 0: not to be compared
 	Topics         []string      // that a producer declared
 	RequestTimeout time.Duration // deadline of its unary calls; 0: not stated
 	PollTimeout    time.Duration // long polling time as the client stated it; 0: not stated
@@ -286,6 +288,27 @@ func (t *Table) Kinds() map[Who]int {
 		}
 	}
 	return out
+}
+
+// Mixed lists at most limit groups whose consumers subscribe to different things, by name: each then gets
+// messages that others of its group would have passed over, or the other way round.
+func (t *Table) Mixed(limit int) []string {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	first, mixed := map[string]uint64{}, map[string]struct{}{}
+	for _, c := range t.clients {
+		if c.settings == nil || c.settings.Subscription == 0 {
+			continue
+		}
+		s := c.settings
+		if seen, ok := first[s.Group]; !ok {
+			first[s.Group] = s.Subscription
+		} else if seen != s.Subscription {
+			mixed[s.Group] = struct{}{}
+		}
+	}
+	names := slices.Sorted(maps.Keys(mixed))
+	return names[:min(len(names), limit)]
 }
 
 // Len is the number of clients known.

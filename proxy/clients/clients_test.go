@@ -242,3 +242,30 @@ func TestConcurrentUse(t *testing.T) {
 	wg.Wait()
 	require.LessOrEqual(t, table.Len(), 10)
 }
+
+func TestMixedSubscriptions(t *testing.T) {
+	now := time.Now()
+	table := New(Options{}, now)
+	put := func(id, group string, subscription uint64, language int32) {
+		table.Put(id, Settings{Type: PushConsumer, Group: group, Subscription: subscription, Language: language}, nil, now)
+	}
+	put("1", "same", 5, 1)
+	put("2", "same", 5, 2)
+	put("3", "other", 6, 1)
+	put("4", "simple", 0, 1)
+	put("5", "simple", 7, 1)
+	if got := table.Mixed(10); len(got) != 0 {
+		t.Errorf("mixed: %v", got)
+	}
+	put("6", "same", 8, 1)
+	put("7", "other", 9, 1)
+	if got := table.Mixed(10); !slices.Equal(got, []string{"other", "same"}) {
+		t.Errorf("mixed: %v", got)
+	}
+	if got := table.Mixed(1); len(got) != 1 {
+		t.Errorf("at most one: %v", got)
+	}
+	if got := table.Kinds(); got[Who{PushConsumer, 2}] != 1 || got[Who{PushConsumer, 1}] != 6 {
+		t.Errorf("kinds: %v", got)
+	}
+}

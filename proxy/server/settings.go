@@ -2,6 +2,8 @@ package server
 
 import (
 	"context"
+	"fmt"
+	"hash/fnv"
 	"slices"
 	"time"
 
@@ -89,6 +91,7 @@ func remembered(settings *rmqv2.Settings) clients.Settings {
 	kept := clients.Settings{
 		Type:           clients.Type(settings.GetClientType()),
 		Language:       int32(settings.GetUserAgent().GetLanguage()),
+		Subscription:   subscriptionHash(settings),
 		Group:          settings.GetSubscription().GetGroup().GetName(),
 		RequestTimeout: settings.GetRequestTimeout().AsDuration(),
 		PollTimeout:    settings.GetSubscription().GetLongPollingTimeout().AsDuration(),
@@ -106,6 +109,21 @@ func remembered(settings *rmqv2.Settings) clients.Settings {
 		kept.Topics = append(kept.Topics, t.GetName())
 	}
 	return kept
+}
+
+// subscriptionHash tells subscriptions apart, in whatever order they are listed. Lite consumers of a group, and
+// simple ones, which name topics and filters in each receive, may differ: 0.
+func subscriptionHash(settings *rmqv2.Settings) uint64 {
+	if settings.GetClientType() != rmqv2.ClientType_PUSH_CONSUMER {
+		return 0
+	}
+	sum := uint64(0)
+	for _, e := range settings.GetSubscription().GetSubscriptions() {
+		h := fnv.New64a()
+		fmt.Fprintf(h, "%s\x00%d\x00%s", e.GetTopic().GetName(), e.GetExpression().GetType(), e.GetExpression().GetExpression())
+		sum += h.Sum64()
+	}
+	return max(1, sum)
 }
 
 // completeSettings overwrites what the server decides; everything else is echoed. Every field here is

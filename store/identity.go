@@ -54,6 +54,16 @@ func readIdentity(f vfs.FS, dir string) (Identity, error) {
 	return decodeIdentity(b, path)
 }
 
+// IdentityOf reads the identity of a directory and changes nothing; fs.ErrNotExist if it has none.
+func IdentityOf(f vfs.FS, dir string) (Identity, error) {
+	path := filepath.Join(dir, identityName)
+	b, err := vfs.ReadFile(f, path)
+	if err != nil {
+		return Identity{}, err
+	}
+	return decodeIdentity(b, path)
+}
+
 func newIdentity(f vfs.FS, dir string) (Identity, error) {
 	id := Identity{Format: FormatVersion}
 	names, err := f.List(filepath.Join(dir, LogDir))

@@ -36,6 +36,10 @@ var arrows = []arrow{
 		why: "the filter language knows text and values and nothing of messages",
 	},
 	{
+		from: "internal/doctor", to: nil, solo: true,
+		why: "the doctor judges what was collected and knows nothing of how",
+	},
+	{
 		from: "internal", to: []string{"api"},
 		why: "the tiers share internal, so it must know none of them",
 	},
@@ -215,6 +219,7 @@ var pure = map[string]string{
 	"broker/space":     "the same disk must refuse the same, whenever it is looked at",
 	"broker/topic":     "replaying the log must give the same topics",
 	"broker/group":     "replaying the log must give the same groups",
+	"internal/doctor":  "the same picture must give the same findings",
 	"internal/sql92":   "an expression must judge a message the same way at any time",
 	"controller/state": "every controller must compute the same state",
 	"store/record":     "a record is bytes and nothing else",

@@ -46,7 +46,7 @@ func directory(p *Picture, f *Finding) {
 }
 
 func locked(p *Picture, f *Finding) {
-	if readable(p, f) && p.Dir.Locked {
+	if readable(p, f) && p.Dir.Locked && (p.Server == nil || p.Server.Reach != Reached) {
 		f.warn("if that is the running broker, all is well: ask it with --server and --http; a second one cannot start here, end the first or take another directory", "a process has it")
 	}
 }
@@ -111,7 +111,11 @@ func dirCheckpoint(p *Picture, f *Finding) {
 }
 
 func leftovers(p *Picture, f *Finding) {
-	if readable(p, f) && len(p.Dir.Leftovers) > 0 {
+	switch {
+	case !readable(p, f):
+	case !p.Dir.Checked:
+		f.unknown("", "it was not read")
+	case len(p.Dir.Leftovers) > 0:
 		f.warn("see what they are; Perigee does not use them, they may be moved away", "%s", some(p.Dir.Leftovers))
 	}
 }

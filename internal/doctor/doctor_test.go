@@ -118,6 +118,8 @@ var faults = []struct {
 	{"topic-queues", Fail, "topic orders: broker b is away", func(p *Picture) { p.Server.Topics[0].Unknown = []string{"broker b is away"} }},
 	{"topic-queues", Fail, "topics without queues: orders", func(p *Picture) { p.Server.Topics[0].Queues = 0 }},
 
+	{"topic-queues", Unknown, "12 topics were not asked", func(p *Picture) { p.Server.Unasked = 12 }},
+
 	{"processes", Fail, "broker:8082 does not answer: refused", func(p *Picture) { p.Processes[1].Error = "refused" }},
 	{"processes", Unknown, "no process was asked", func(p *Picture) { p.Processes = nil }},
 	{"processes-ready", Fail, "the broker is not ready: it recovers", func(p *Picture) { p.Processes[1].Parts[0] = Part{Name: "broker", Reason: "it recovers"} }},
@@ -156,7 +158,7 @@ var faults = []struct {
 	{"data-directory", Fail, "no such directory", func(p *Picture) { p.Dir.Error = "no such directory" }},
 	{"data-directory", Fail, "this release does not take it: format 9", func(p *Picture) { p.Dir.Refused = "format 9" }},
 	{"data-directory", Fail, "it belongs to user 7", func(p *Picture) { p.Dir.Owner = new(uint32(7)) }},
-	{"data-lock", Warn, "a process has it", func(p *Picture) { p.Dir.Locked = true }},
+	{"data-lock", Warn, "a process has it", func(p *Picture) { p.Dir.Locked, p.Server = true, nil }},
 	{"data-space", Warn, "90 % full", func(p *Picture) { p.Dir.Free = 100 << 30 }},
 	{"data-space", Fail, "512 MiB are free", func(p *Picture) { p.Dir.Free = 512 << 20 }},
 	{"data-space", Unknown, "does not tell", func(p *Picture) { p.Dir.Total = 0 }},

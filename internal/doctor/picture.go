@@ -35,6 +35,7 @@ type Server struct {
 	Controller  string
 	Advertised  []Endpoint
 	Topics      []Topic
+	Unasked     int // topics that there was no time for
 	Groups      []Group
 	DeadLetters []DeadLetters
 	// Unlisted is why Topics, Groups or DeadLetters could not be had, empty if they were.

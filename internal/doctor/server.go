@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"net"
 	"net/netip"
 	"strings"
 	"time"
@@ -120,9 +119,9 @@ func advertised(p *Picture, f *Finding) {
 
 // isLoopback tells whether an address means the machine of whoever uses it.
 func isLoopback(address string) bool {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		host = address
+	host := address
+	if i := strings.LastIndexByte(address, ':'); i >= 0 {
+		host = strings.Trim(address[:i], "[]")
 	}
 	if strings.EqualFold(host, "localhost") {
 		return true
@@ -186,6 +185,9 @@ func deadLetters(p *Picture, f *Finding) {
 func topicQueues(p *Picture, f *Finding) {
 	if !listed(p, f) {
 		return
+	}
+	if n := p.Server.Unasked; n > 0 {
+		f.unknown("raise --timeout", "%d topics were not asked for lack of time", n)
 	}
 	var none []string
 	for _, t := range p.Server.Topics {

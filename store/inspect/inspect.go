@@ -48,6 +48,9 @@ func Open(f vfs.FS, path string) (*Dir, error) {
 	return d, nil
 }
 
+// Find returns the broker's directory within a path: that itself, or a part of a dev process's.
+func Find(f vfs.FS, path string) (string, error) { return find(f, path) }
+
 // find returns the directory that holds a log.
 func find(f vfs.FS, path string) (string, error) {
 	for _, p := range []string{path, filepath.Join(path, nested)} {

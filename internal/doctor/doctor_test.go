@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -29,9 +30,7 @@ func healthy() *Picture {
 	base := Metrics{"process_open_fds": one(100), "process_max_fds": one(65536), "process_resident_memory_bytes": one(1 << 28), "go_gc_gomemlimit_bytes": one(1 << 30)}
 	with := func(more Metrics) Metrics {
 		m := base.clone()
-		for k, v := range more {
-			m[k] = v
-		}
+		maps.Copy(m, more)
 		return m
 	}
 	return &Picture{

@@ -2,6 +2,7 @@ package carry
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -104,7 +105,7 @@ func TestWhatCannotBeIsRefused(t *testing.T) {
 	for n := range good {
 		require.Error(t, New().Decode(good[:n]), "%d bytes", n)
 	}
-	require.Error(t, New().Decode(append(good[:len(good):len(good)], 0)))
+	require.Error(t, New().Decode(append(slices.Clip(good), 0)))
 }
 
 func FuzzDecode(f *testing.F) {

@@ -134,7 +134,7 @@ func (s *step) move(ctx context.Context, want need) error {
 		if err != nil {
 			return err
 		}
-		if want[pos] == ifCommitted && !committed(&rec) {
+		if !want[pos] && !committed(&rec) {
 			ref.Release()
 			continue
 		}

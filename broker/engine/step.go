@@ -29,11 +29,10 @@ type step struct {
 	plan     retain.Plan
 	consumed bool // nothing may go that somebody has yet to read
 
-	lost    map[carry.Reader]int64
-	moved   int64
-	firsts  []record.TrimQueue // the queues of the log, with what they begin at
-	snap    int64              // bytes of the SNAPSHOT
-	snapPos record.Pos
+	lost   map[carry.Reader]int64
+	moved  int64
+	firsts []record.TrimQueue // the queues of the log, with what they begin at
+	snap   int64              // bytes of the SNAPSHOT
 }
 
 func (s *step) run(ctx context.Context) error {

@@ -131,6 +131,9 @@ func (s *step) move(ctx context.Context, want need) error {
 	}
 	for _, pos := range slices.Sorted(maps.Keys(want)) {
 		rec, ref, err := s.e.read(pos, 0)
+		if gone(err) {
+			continue // an earlier step left it out, since everybody had done it
+		}
 		if err != nil {
 			return err
 		}

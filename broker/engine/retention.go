@@ -112,6 +112,7 @@ func (k *keeper) step(ctx context.Context, limits retain.Limits) (retain.Plan, e
 	if plan.Why != retain.Goes {
 		return plan, nil
 	}
+	k.e.o.Log.Debug("retention started", "to", int64(plan.D))
 	s := &step{k: k, e: k.e, plan: plan, consumed: plan.Early && limits.Room == retain.Consumed}
 	if err := s.run(ctx); err != nil {
 		k.note(func(s *Retention) { s.Failures++ })

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -98,6 +99,29 @@ func TestRetentionDeletesOldSegments(t *testing.T) {
 		b.mustSend(topicSync, "more")
 		require.Equal(t, []string{"more"}, b.drain(topicSync, groupA))
 	}
+}
+
+// TestRetentionAfterAHole: a message that came late and was done by everybody is left out, by this step and by
+// those after it.
+func TestRetentionAfterAHole(t *testing.T) {
+	b := retaining(t)
+	m := message("late")
+	m.Type, m.DeliverAt = brokerapi.Delay, b.clock.Wall()+(270*time.Minute).Milliseconds()
+	b.sendThese(topicSync, m)
+	for range 5 {
+		b.fill(topicSync)
+	}
+	b.until("the delayed message comes", func() bool { return slices.Contains(b.drain(topicSync, groupA), "late") })
+	for range 2 {
+		b.fill(topicSync)
+		b.drain(topicSync, groupA)
+	}
+	b.retain(330 * time.Minute)
+	first := b.engine.log.First()
+	b.retain(250 * time.Minute)
+	require.Greater(t, b.engine.log.First(), first)
+	b.rebuilt()
+	require.Empty(t, b.drain(topicSync, groupA))
 }
 
 // drain receives and acks all that is there for a group.

@@ -31,7 +31,7 @@ func (l *load) drain(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	if err := each(reads, func(r history.Sub) error { return l.empty(ctx, r) }); err != nil {
+	if err := each(l.reads(), func(r history.Sub) error { return l.empty(ctx, r) }); err != nil {
 		return err
 	}
 	if err := each([]history.Sub{{Group: groupAudit, Topic: topicNormal}, {Group: groupAuditLite, Topic: topicLite}}, func(r history.Sub) error {
@@ -40,7 +40,7 @@ func (l *load) drain(ctx context.Context) error {
 		return err
 	}
 	topics := []history.Sub{{Topic: topicPulled}}
-	for _, r := range reads {
+	for _, r := range l.reads() {
 		if r.Topic != topicLite {
 			topics = append(topics, history.Sub{Topic: r.Topic})
 		}
@@ -57,7 +57,9 @@ func (c *client) scan(ctx context.Context, topic string) error {
 		for next, end := int64(0), false; !end; {
 			if err := c.insist(ctx, "reading "+topic, func(ctx context.Context) error {
 				n, to, o := c.pullOnce(ctx, groupAudit, topic, q, next)
-				next = to
+				if next = to; o == history.Fail {
+					next = c.first(ctx, q)
+				}
 				if end = n == 0 && o == history.OK; o == history.OK || n > 0 {
 					return nil
 				}

@@ -27,7 +27,7 @@ type episode struct {
 
 // run returns the first thing that is wrong.
 func (e *episode) run() (err error) {
-	if e.place, err = newPlace(e.mode, e.dir); err != nil {
+	if e.place, err = newPlace(e.mode, e.dir, e.seed%2 == 1); err != nil {
 		return err
 	}
 	defer e.place.end()
@@ -54,7 +54,7 @@ func (e *episode) run() (err error) {
 	if err := e.load.drain(context.Background()); err != nil {
 		return err
 	}
-	e.say("%s seed %d: everything was read in %v", e.mode, e.seed, time.Since(began).Round(time.Millisecond))
+	e.say("%s seed %d: everything was read in %v; %s", e.mode, e.seed, time.Since(began).Round(time.Millisecond), e.place.retained())
 	return e.check(true)
 }
 

@@ -69,7 +69,16 @@ const (
 	attemptsMax  = 3
 )
 
-var reads = []history.Sub{
+// reads are the groups and what they read. Where old messages go, somebody must read every topic, or they
+// stay.
+func (l *load) reads() []history.Sub {
+	if !l.place.short {
+		return append(always, history.Sub{Group: groupDying, Topic: topicFragile})
+	}
+	return append(always, history.Sub{Group: groupMain, Topic: topicPulled})
+}
+
+var always = []history.Sub{
 	{Group: groupMain, Topic: topicNormal},
 	{Group: groupMain, Topic: topicAsync},
 	{Group: groupMain, Topic: topicPriority},
@@ -77,14 +86,13 @@ var reads = []history.Sub{
 	{Group: groupMain, Topic: topicTxn},
 	{Group: groupFIFO, Topic: topicFIFO},
 	{Group: groupLite, Topic: topicLite},
-	{Group: groupDying, Topic: topicFragile},
 	{Group: groupResets, Topic: topicResets},
 }
 
 func (l *load) rules(drained bool) history.Rules {
 	return history.Rules{
 		OneHome: l.place.names == nil, Slack: history.Time(5 * time.Millisecond), Letters: map[string]string{topicFragile: lettersTopic},
-		Drained: drained, Reads: reads, Audit: groupAudit,
+		Drained: drained, Reads: l.reads(), Retention: l.place.short,
 	}
 }
 
@@ -156,7 +164,11 @@ func (l *load) run(ctx context.Context) {
 		c := l.client(name)
 		wg.Go(func() { do(c) })
 	}
-	for i, topic := range []string{topicNormal, topicNormal, topicAsync, topicPriority, topicPulled, topicFragile, topicResets} {
+	topics := []string{topicNormal, topicNormal, topicAsync, topicPriority, topicPulled, topicResets}
+	if !l.place.short {
+		topics = append(topics, topicFragile)
+	}
+	for i, topic := range topics {
 		start(fmt.Sprintf("send-%s-%d", topic, i), func(c *client) { c.plain(ctx, topic) })
 	}
 	for i := range 3 {
@@ -166,6 +178,7 @@ func (l *load) run(ctx context.Context) {
 	start("send-delay", func(c *client) { c.delay(ctx) })
 	start("send-txn", func(c *client) { c.transactions(ctx) })
 	start("check-txn", func(c *client) { c.checks(ctx) })
+	reads := l.reads()
 	for i, r := range append(reads, reads[0], reads[5]) {
 		start(fmt.Sprintf("receive-%s-%d", r.Topic, i), func(c *client) {
 			var before func(context.Context)

@@ -48,9 +48,12 @@ func (c *client) pull(ctx context.Context) {
 	for ctx.Err() == nil {
 		i := c.rng.IntN(len(queues))
 		n, to, o := c.pullOnce(ctx, groupPull, topicPulled, queues[i], next[i])
-		if n > 0 {
+		switch {
+		case n > 0:
 			next[i] = to
 			c.store(ctx, queues[i], next[i])
+		case o == history.Fail: // what it wants may be gone
+			next[i] = max(next[i], c.first(ctx, queues[i]))
 		}
 		if c.rng.IntN(4) == 0 {
 			c.stored(ctx, queues[i])
@@ -93,6 +96,14 @@ func (c *client) pullOnce(ctx context.Context, group, topic string, q *rmqv2.Mes
 	}
 	c.l.rec.End(op, o, code, nil)
 	return n, max(from, next), o
+}
+
+// first is where a queue begins, 0 if that is not known.
+func (c *client) first(ctx context.Context, q *rmqv2.MessageQueue) int64 {
+	ctx, cancel := c.call(ctx, 3*time.Second)
+	defer cancel()
+	resp, _ := c.rpc().QueryOffset(ctx, &rmqv2.QueryOffsetRequest{MessageQueue: q, QueryOffsetPolicy: rmqv2.QueryOffsetPolicy_BEGINNING})
+	return resp.GetOffset()
 }
 
 func (c *client) store(ctx context.Context, q *rmqv2.MessageQueue, to int64) {

@@ -12,6 +12,7 @@ import (
 // place is a running service: one process, or a cluster of them.
 type place struct {
 	mode    string
+	short   bool              // it keeps old messages for a short time only
 	procs   []*process        // in the order of their starts
 	proxies []string          // addresses for clients
 	names   map[string]string // of broker groups by the address that deliveries name; none: there is one
@@ -22,13 +23,20 @@ type place struct {
 // small settings make what happens seldom happen often.
 var small = []string{"--segment-bytes", "1MiB", "--checkpoint-interval", "700ms", "--checkpoint-bytes", "1MiB", "--txn-check-after", "1s", "--txn-check-interval", "2s", "--log-level", "debug"}
 
-// newPlace lays a service out in an empty directory.
-func newPlace(mode, dir string) (*place, error) {
+// tight settings make old messages go while others come.
+var tight = []string{"--retention-bytes", "3MiB", "--retention-look", "200ms"}
+
+// newPlace lays a service out in an empty directory. With retention it keeps a little only.
+func newPlace(mode, dir string, retention bool) (*place, error) {
+	small := small
+	if retention {
+		small = slices.Concat(small, tight)
+	}
 	bin, err := program()
 	if err != nil {
 		return nil, err
 	}
-	p := &place{mode: mode}
+	p := &place{mode: mode, short: retention}
 	add := func(name string, args ...string) {
 		p.procs = append(p.procs, newProcess(name, bin, filepath.Join(dir, name+".log"), args...))
 	}
@@ -183,10 +191,25 @@ func (p *place) round(rng *rand.Rand) (what string, back time.Duration, err erro
 	return fmt.Sprintf("%v killed %s%s", names, when, again), time.Since(began), nil
 }
 
+// retained says what retention did.
+func (p *place) retained() string {
+	if !p.short {
+		return "nothing was to go"
+	}
+	n := 0
+	for _, q := range p.procs {
+		q.mu.Lock()
+		n += q.gone
+		q.mu.Unlock()
+	}
+	return fmt.Sprintf("retention deleted %d times", n)
+}
+
 // moments are lines of a broker's log at which it is killed.
 var moments = []struct{ line, says string }{
 	{"segment rolled", "at a segment roll"},
 	{"checkpoint started", "in a checkpoint"},
+	{"retention started", "in a step of retention"},
 }
 
 // moment waits until it is time to kill, and says when that is.
@@ -196,10 +219,13 @@ func (p *place) moment(rng *rand.Rand, broker *process) string {
 		return "at random"
 	}
 	m := moments[rng.IntN(len(moments))]
+	if !p.short && m.line == "retention started" {
+		m = moments[0]
+	}
 	if !await(broker.when(m.line), 2*time.Second) {
 		return "at random"
 	}
-	pause(time.Duration(rng.Int64N(int64(4 * time.Millisecond))))
+	pause(time.Duration(rng.Int64N(int64(6 * time.Millisecond))))
 	return m.says
 }
 

@@ -28,6 +28,7 @@ type process struct {
 	mu     sync.Mutex           // guards what follows
 	watch  map[string]chan bool // closed when a line of the log has this text
 	faults []string             // lines that no kill may cause
+	gone   int                  // steps of retention
 }
 
 func newProcess(name, bin, log string, args ...string) *process {
@@ -127,6 +128,9 @@ func (p *process) read(r io.Reader, to io.Writer) {
 				delete(p.watch, text)
 				close(c)
 			}
+		}
+		if strings.Contains(line, "retention: old messages were deleted") {
+			p.gone++
 		}
 		if isFault(line) && len(p.faults) < 10 {
 			p.faults = append(p.faults, p.name+": "+line)

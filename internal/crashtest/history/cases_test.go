@@ -230,6 +230,9 @@ var cases = []struct {
 	{"a pull with a hole", "a pull goes through its queue in order", Rules{}, []Op{
 		call(Send, 0, 10, OK, sent("m"), sent("n")), position(Pull, 20, 30, OK, 4).with(func(o *Op) { o.Items = []Item{came("m", 4, 0, 25), came("n", 6, 0, 25)} }),
 	}},
+	{"a pull with a hole, where old messages go", "", Rules{Retention: true}, []Op{
+		call(Send, 0, 10, OK, sent("m"), sent("n")), position(Pull, 20, 30, OK, 4).with(func(o *Op) { o.Items = []Item{came("m", 4, 0, 25), came("n", 6, 0, 25)} }),
+	}},
 	{"a topic is made and deleted", "", Rules{}, []Op{
 		named(call(PutTopic, 0, 10, OK), "x"), named(call(Topics, 11, 12, OK), "x"), named(call(DelTopic, 20, 30, OK), "x"), named(call(Topics, 31, 32, OK)),
 	}},

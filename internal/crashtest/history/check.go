@@ -15,10 +15,12 @@ type Rules struct {
 	Slack Time
 	// Letters are the topics of dead letters, by the topic whose messages go there.
 	Letters map[string]string
-	// Drained says that every group of Reads has received until nothing came, and Audit everything.
+	// Retention: what every group has done with goes, so a pull may find that something is missing.
+	Retention bool
+	// Drained says that every group of Reads has received until nothing came, and that all that is stored
+	// was read besides.
 	Drained bool
 	Reads   []Sub
-	Audit   string
 }
 
 // Sub is a group that reads a topic to its end.

@@ -266,6 +266,8 @@ func TestRetentionDuplicates(t *testing.T) {
 }
 
 // TestRetentionConsumed: to make room nothing goes that somebody has yet to read, and nothing that nobody reads.
+//
+//fault:space the log grows over its bound while groups have old messages to read => nothing goes that somebody has yet to read, unless the operator chose that; what is lost then is counted exactly
 func TestRetentionConsumed(t *testing.T) {
 	b := retaining(t)
 	b.mustSend(topicSync, "first")

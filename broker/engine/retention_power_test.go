@@ -25,6 +25,8 @@ type kept struct {
 
 // TestRetentionPowerCut cuts the power at each operation on the disk of a step in turn: what was promised holds,
 // whether the views come back from a checkpoint or from the log, and the next step finishes.
+//
+//fault:power the power goes at any operation on the disk of a step of retention; then the views are there or not => delayed, half and leased messages and all that is not old are there; the next step finishes
 func TestRetentionPowerCut(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)

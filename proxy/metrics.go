@@ -97,6 +97,9 @@ func register(m metric.Meter, p *Proxy) error {
 	open := r.Gauge("perigee_proxy_calls_open", "calls of clients that are under way", "", "method")
 	requests := r.Counter("perigee_proxy_requests", "calls of clients, by method and code: the public one, or GRPC_ and that of gRPC where the call itself failed", "method", "code")
 	waiting := r.Gauge("perigee_proxy_receives_waiting", "receives that wait for messages", "")
+	connections := r.Gauge("perigee_proxy_connections", "connections of clients that are open", "")
+	refused := r.Counter("perigee_proxy_refused", "what was refused because a bound of the proxy was reached, by the bound", "bound")
+	unread := r.Gauge("perigee_proxy_unread", "messages that wait for slow readers", "bytes")
 	polls := r.Counter("perigee_proxy_polls", "what the long polls have done, by kind", "kind")
 	checks := r.Counter("perigee_proxy_transaction_checks", "checks of transactions, by what became of them", "result")
 	return r.Observe(func(_ context.Context, o metric.Observer) error {
@@ -108,6 +111,15 @@ func register(m metric.Meter, p *Proxy) error {
 		o.ObserveInt64(up, serving)
 		o.ObserveInt64(known, int64(p.clients.Len()))
 		o.ObserveInt64(waiting, int64(s.Waiting))
+		load := p.edge.Load()
+		bytes, unreadRefused := p.server.Unread()
+		o.ObserveInt64(connections, load.Connections)
+		o.ObserveInt64(unread, bytes)
+		for bound, n := range map[string]int64{
+			"connections": load.ConnectionsRefused, "calls": load.CallsRefused, "receives_waiting": int64(s.Refused), "unread": unreadRefused,
+		} {
+			o.ObserveInt64(refused, n, metric.WithAttributes(attribute.String("bound", bound)))
+		}
 		for who, n := range p.clients.Kinds() {
 			language := attribute.String("language", languageName(who.Language))
 			if who.Type == clients.Producer {

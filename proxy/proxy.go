@@ -44,6 +44,9 @@ type Options struct {
 	CertFile, KeyFile string
 	// Limits bound requests.
 	Limits server.Limits
+	// Connections, Calls, Receives and ReceivesPerGroup bound what is open at this proxy; see edge.Options and
+	// longpoll.Options.
+	Connections, Calls, Receives, ReceivesPerGroup int
 	// DrainDelay is how long a stop goes on serving while it says that it is not ready, so that load balancers
 	// see that. Default: not at all.
 	DrainDelay time.Duration
@@ -91,7 +94,7 @@ func New(o Options) (*Proxy, error) {
 	p.brokers = p.connect()
 	p.clients = clients.New(clients.Options{}, time.Now())
 	p.checks = checks.New(checks.Options{Clients: p.clients, Routes: p.routes, Brokers: p.brokers, StoreHost: p.storeHost, Log: o.Log})
-	p.polls = longpoll.New(longpoll.Options{Brokers: p.brokers, Log: o.Log})
+	p.polls = longpoll.New(longpoll.Options{Brokers: p.brokers, MaxReceives: o.Receives, MaxPerGroup: o.ReceivesPerGroup, Log: o.Log})
 	handlers := server.New(server.Options{
 		Routes: p.routes, Routed: p.ctl.Ready(), Brokers: p.brokers, Creator: p.creator(), Clients: p.clients, Polls: p.polls, Advertise: o.Advertise, Limits: o.Limits, Log: o.Log,
 	})
@@ -99,6 +102,7 @@ func New(o Options) (*Proxy, error) {
 	var err error
 	p.edge, err = edge.New(edge.Options{
 		Service: service(handlers), Goodbye: server.Goodbye(), Register: p.register, CertFile: o.CertFile, KeyFile: o.KeyFile, Meter: p.meter(), Log: o.Log,
+		Connections: o.Connections, Calls: o.Calls,
 	})
 	if err == nil && o.Metrics != nil {
 		err = register(o.Metrics, p)

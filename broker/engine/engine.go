@@ -70,6 +70,9 @@ type Options struct {
 	// InFlightTable bounds the messages of all groups that were handed out and are not done: at it none is
 	// handed out for the first time, and receives that would need one are refused as Exhausted. 0: no bound.
 	InFlightTable int64
+	// Pressed tells that memory is nearly used up: sends are refused, and no message is handed out for the first
+	// time. Default: never.
+	Pressed func() bool
 	// PullsWaiting bounds the pulls that wait for a message; more are refused as Exhausted. Default 16,384.
 	PullsWaiting int
 	// LiteTopics bounds the lite topics of one parent topic here. Default 100,000.
@@ -156,6 +159,9 @@ func (o Options) withDefaults() Options {
 	set(&o.TraceBytes, 64<<20)
 	set(&o.Space, space.Defaults())
 	o.Txn.setDefaults()
+	if o.Pressed == nil {
+		o.Pressed = func() bool { return false }
+	}
 	set(&o.Retention.Interval, 10*time.Second)
 	set(&o.Retention.Rate, 64<<20)
 	return o

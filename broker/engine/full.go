@@ -54,7 +54,7 @@ func (w *writer) room(g *group.Definition, client record.ClientNum) (int64, pop.
 
 // tableFull tells that no further message may be handed out for the first time, whatever the group.
 func (w *writer) tableFull() bool {
-	return w.e.o.InFlightTable > 0 && w.views.pop.Len() >= w.e.o.InFlightTable
+	return w.e.o.InFlightTable > 0 && w.views.pop.Len() >= w.e.o.InFlightTable || w.e.o.Pressed()
 }
 
 // meets answers a receive that may have nothing now.

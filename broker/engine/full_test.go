@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -214,4 +215,26 @@ func TestBoundsSurviveATopic(t *testing.T) {
 	require.EqualValues(t, topicAsync, b.event().Topic)
 	out, _, _ := b.armed(topicAsync, groupA, "three", 5)
 	require.Len(t, out, 1)
+}
+
+// TestMemoryIsShort: sends are refused, nothing new is handed out, acks and what comes back go on.
+func TestMemoryIsShort(t *testing.T) {
+	var pressed atomic.Bool
+	b := newBench(t, Options{Pressed: pressed.Load})
+	b.mustOpen()
+	b.define()
+	b.mustSend(topicSync, many(4)...)
+	first, _, _ := b.armed(topicSync, groupA, "one", 2)
+	require.Len(t, first, 2)
+	pressed.Store(true)
+	_, err := b.send(topicSync, "no")
+	require.True(t, mqerr.Is(err, mqerr.Exhausted), "%v", err)
+	_, _, err = b.pop(brokerapi.PopRequest{Topic: brokerapi.TopicID(topicSync), Group: brokerapi.GroupID(groupA)})
+	require.True(t, mqerr.Is(err, mqerr.Exhausted), "%v", err)
+	require.NoError(t, b.ack(topicSync, groupA, first[0])[0])
+	b.clock.advance(time.Minute)
+	require.Len(t, b.mustPop(topicSync, groupA), 1)
+	pressed.Store(false)
+	b.mustSend(topicSync, "yes")
+	require.Len(t, b.mustPop(topicSync, groupA), 3)
 }

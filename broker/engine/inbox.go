@@ -40,6 +40,9 @@ func (b *inbox) init(maxOps int, maxBytes int64) {
 // errNotStarted answers requests to an engine that has not begun its epoch.
 var errNotStarted = mqerr.New(mqerr.Unavailable, "the broker is starting: it takes no requests yet")
 
+// errPressed answers sends while memory is nearly used up.
+var errPressed = mqerr.New(mqerr.Exhausted, "the memory of the broker is nearly used up: retry after a pause")
+
 // open takes requests from now on.
 func (b *inbox) open() {
 	b.mu.Lock()

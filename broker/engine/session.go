@@ -44,6 +44,11 @@ func (s *session) Send(req *brokerapi.SendRequest, done func(*brokerapi.SendRepl
 		done(nil, errGone)
 		return
 	}
+	if s.e.o.Pressed() {
+		s.e.counts.Refused.Add(1)
+		done(nil, errPressed)
+		return
+	}
 	s.e.submit(&sendOp{req: req, done: done})
 }
 

@@ -14,16 +14,17 @@ import (
 
 // brokerSettings are the settings of a broker.
 type brokerSettings struct {
-	logSettings   `koanf:",squash"`
-	storeSettings `koanf:",squash"`
-	drainSettings `koanf:",squash"`
-	DataDir       string   `koanf:"data-dir" help:"directory of the broker's log"`
-	Addr          string   `koanf:"addr" help:"address for proxies"`
-	HTTPAddr      string   `koanf:"http-addr" help:"address for /metrics, /healthz and /readyz; empty: none"`
-	Advertise     string   `koanf:"advertise" help:"address that proxies use, host:port; default: --addr"`
-	Group         string   `koanf:"group" help:"name of the broker group"`
-	ID            uint32   `koanf:"id" help:"number of this replica in its group, from 1"`
-	Controller    []string `koanf:"controller" help:"addresses of the controllers"`
+	logSettings    `koanf:",squash"`
+	memorySettings `koanf:",squash"`
+	storeSettings  `koanf:",squash"`
+	drainSettings  `koanf:",squash"`
+	DataDir        string   `koanf:"data-dir" help:"directory of the broker's log"`
+	Addr           string   `koanf:"addr" help:"address for proxies"`
+	HTTPAddr       string   `koanf:"http-addr" help:"address for /metrics, /healthz and /readyz; empty: none"`
+	Advertise      string   `koanf:"advertise" help:"address that proxies use, host:port; default: --addr"`
+	Group          string   `koanf:"group" help:"name of the broker group"`
+	ID             uint32   `koanf:"id" help:"number of this replica in its group, from 1"`
+	Controller     []string `koanf:"controller" help:"addresses of the controllers"`
 }
 
 func newBroker() *cobra.Command {
@@ -72,15 +73,22 @@ func (s *brokerSettings) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	guard, err := s.guard(metrics.Meter("process"), log)
+	if err != nil {
+		return err
+	}
+	eo := s.engine()
+	boundEngine(guard, &eo)
 	b := broker.New(broker.Options{
 		DataDir: s.DataDir, Group: s.Group, ID: s.ID, Listener: ln, Advertise: advertise(s.Advertise, ln), Controller: conn, DrainTimeout: s.DrainTimeout,
-		SegmentBytes: int64(s.SegmentBytes), DropRate: int64(s.RetentionRate), DuplicateWindow: s.window(), DuplicateBytes: int64(s.DuplicateMemory), SkipDamage: s.OnDamage == "skip", Engine: s.engine(), Metrics: metrics.Meter("broker"), MetricsLimit: s.MetricsLimit, Release: version, Log: log,
+		SegmentBytes: int64(s.SegmentBytes), DropRate: int64(s.RetentionRate), DuplicateWindow: s.window(), DuplicateBytes: int64(s.DuplicateMemory), SkipDamage: s.OnDamage == "skip", Engine: eo, Metrics: metrics.Meter("broker"), MetricsLimit: s.MetricsLimit, Release: version, Log: log,
 	})
 	parts := []string{"addr=" + ln.Addr().String()}
 	if http != nil {
 		parts = append(parts, "http="+http.Addr().String())
 	}
 	g, ctx := errgroup.WithContext(c.Context())
+	g.Go(func() error { return guard.Run(ctx) })
 	g.Go(func() error {
 		return beside(ctx, http, obs.NewMux(obs.Health{Release: version, Live: b.Live, Parts: []obs.Part{brokerPart(b)}}, metrics), b.Run)
 	})

@@ -17,6 +17,7 @@ import (
 
 	"github.com/perigee-mq/perigee/broker"
 	"github.com/perigee-mq/perigee/controller"
+	"github.com/perigee-mq/perigee/internal/memory"
 	"github.com/perigee-mq/perigee/internal/obs"
 	"github.com/perigee-mq/perigee/proxy"
 )
@@ -24,6 +25,7 @@ import (
 // devSettings are the settings of dev.
 type devSettings struct {
 	logSettings       `koanf:",squash"`
+	memorySettings    `koanf:",squash"`
 	storeSettings     `koanf:",squash"`
 	edgeSettings      `koanf:",squash"`
 	edgeDrainSettings `koanf:",squash"`
@@ -75,6 +77,7 @@ func (s *devSettings) run(c *cobra.Command) error {
 	}
 	defer d.conn.Close()
 	g, ctx := errgroup.WithContext(c.Context())
+	g.Go(func() error { return d.guard.Run(ctx) })
 	g.Go(func() error { return beside(ctx, http, obs.NewMux(d.health(), d.metrics), d.run) })
 	g.Go(func() error {
 		announce(ctx, c.OutOrStdout(), d.proxy.Ready(), "grpc="+ln.Addr().String(), "http="+http.Addr().String())
@@ -109,6 +112,7 @@ type devParts struct {
 	proxy      *proxy.Proxy
 	conn       *grpc.ClientConn
 	metrics    *obs.Metrics
+	guard      *memory.Guard
 }
 
 // pipeBytes is the size of the in-memory pipe's buffer.
@@ -129,6 +133,12 @@ func (s *devSettings) wire(dir string, ln net.Listener, log *slog.Logger) (*devP
 	if d.metrics, err = obs.NewMetrics(); err != nil {
 		return nil, err
 	}
+	if d.guard, err = s.guard(d.metrics.Meter("process"), log); err != nil {
+		return nil, err
+	}
+	boundProxy(d.guard, &limits)
+	eo := s.engine()
+	boundEngine(d.guard, &eo)
 	if d.controller, err = controller.New(controller.Options{
 		ID: "dev", DataDir: filepath.Join(dir, "controller"), Listener: pipe, DrainTimeout: s.DrainTimeout, Metrics: d.metrics.Meter("controller"), Release: version, Log: log.With("tier", "controller"),
 	}); err != nil {
@@ -136,12 +146,14 @@ func (s *devSettings) wire(dir string, ln net.Listener, log *slog.Logger) (*devP
 	}
 	d.broker = broker.New(broker.Options{
 		DataDir: filepath.Join(dir, "broker"), Group: devGroup, ID: 1, Advertise: s.advertised(ln), Controller: conn, DrainTimeout: s.DrainTimeout,
-		SegmentBytes: int64(s.SegmentBytes), DropRate: int64(s.RetentionRate), DuplicateWindow: s.window(), DuplicateBytes: int64(s.DuplicateMemory), SkipDamage: s.OnDamage == "skip", Engine: s.engine(), Metrics: d.metrics.Meter("broker"), MetricsLimit: s.MetricsLimit, Release: version, Log: log.With("tier", "broker"),
+		SegmentBytes: int64(s.SegmentBytes), DropRate: int64(s.RetentionRate), DuplicateWindow: s.window(), DuplicateBytes: int64(s.DuplicateMemory), SkipDamage: s.OnDamage == "skip", Engine: eo, Metrics: d.metrics.Meter("broker"), MetricsLimit: s.MetricsLimit, Release: version, Log: log.With("tier", "broker"),
 	})
-	d.proxy, err = proxy.New(proxy.Options{
+	po := proxy.Options{
 		Listener: ln, Controller: conn, Local: d.broker, Advertise: s.advertised(ln), AutoCreate: s.AutoCreate, CertFile: s.TLSCert, KeyFile: s.TLSKey, Limits: limits,
 		DrainDelay: s.DrainDelay, DrainTimeout: s.DrainTimeout, Metrics: d.metrics.Meter("proxy"), Release: version, Log: log.With("tier", "proxy"),
-	})
+	}
+	s.edgeBounds.apply(&po)
+	d.proxy, err = proxy.New(po)
 	return d, err
 }
 

@@ -13,6 +13,7 @@ import (
 // proxySettings are the settings of a proxy.
 type proxySettings struct {
 	logSettings       `koanf:",squash"`
+	memorySettings    `koanf:",squash"`
 	edgeSettings      `koanf:",squash"`
 	edgeDrainSettings `koanf:",squash"`
 	Controller        []string `koanf:"controller" help:"addresses of the controllers"`
@@ -58,14 +59,22 @@ func (s *proxySettings) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	p, err := proxy.New(proxy.Options{
+	guard, err := s.guard(metrics.Meter("process"), log)
+	if err != nil {
+		return err
+	}
+	boundProxy(guard, &limits)
+	po := proxy.Options{
 		Listener: ln, Controller: conn, Advertise: s.advertised(ln), AutoCreate: s.AutoCreate, CertFile: s.TLSCert, KeyFile: s.TLSKey, Limits: limits,
 		DrainDelay: s.DrainDelay, DrainTimeout: s.DrainTimeout, Metrics: metrics.Meter("proxy"), Release: version, Log: log,
-	})
+	}
+	s.edgeBounds.apply(&po)
+	p, err := proxy.New(po)
 	if err != nil {
 		return err
 	}
 	g, ctx := errgroup.WithContext(c.Context())
+	g.Go(func() error { return guard.Run(ctx) })
 	g.Go(func() error {
 		return beside(ctx, http, obs.NewMux(obs.Health{Release: version, Parts: []obs.Part{{Name: "proxy", Ready: p.Healthy}}}, metrics), p.Run)
 	})

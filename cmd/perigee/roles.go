@@ -96,6 +96,7 @@ func (s storeSettings) check() error {
 // edgeSettings are the settings of processes with a proxy in them.
 type edgeSettings struct {
 	liteEdgeSettings `koanf:",squash"`
+	edgeBounds       `koanf:",squash"`
 	GRPCAddr         string        `koanf:"grpc-addr" help:"address for clients: gRPC, TLS and plain text"`
 	HTTPAddr         string        `koanf:"http-addr" help:"address for /metrics, /healthz and /readyz"`
 	Advertise        string        `koanf:"advertise" help:"address that routes name when a client named none, host:port; default: --grpc-addr"`
@@ -106,13 +107,16 @@ type edgeSettings struct {
 }
 
 func defaultEdge() edgeSettings {
-	return edgeSettings{liteEdgeSettings: defaultLiteEdge(), GRPCAddr: "127.0.0.1:8081", HTTPAddr: "127.0.0.1:8082", MaxDelay: 40 * 24 * time.Hour}
+	return edgeSettings{liteEdgeSettings: defaultLiteEdge(), edgeBounds: defaultEdgeBounds(), GRPCAddr: "127.0.0.1:8081", HTTPAddr: "127.0.0.1:8082", MaxDelay: 40 * 24 * time.Hour}
 }
 
 // limits are those of the requests of clients.
 func (s edgeSettings) limits() (server.Limits, error) {
 	if s.MaxDelay <= 0 {
 		return server.Limits{}, usageError("--max-delay %v: use a time above 0", s.MaxDelay)
+	}
+	if err := s.edgeBounds.check(); err != nil {
+		return server.Limits{}, err
 	}
 	if err := s.liteEdgeSettings.check(); err != nil {
 		return server.Limits{}, err

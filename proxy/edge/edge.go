@@ -50,6 +50,10 @@ type Options struct {
 	HeaderBytes int
 	// Streams is how many calls a connection may have open. Default 10,000.
 	Streams int
+	// Connections is how many connections may be open; more are closed at once. Default 20,000.
+	Connections int
+	// Calls is how many calls of the messaging service may be open on all of them. Default 200,000.
+	Calls int
 	// Workers are goroutines kept for calls, so that their stacks need not grow again. Default 64.
 	Workers int
 	// Meter returns what measures the calls of a method of the messaging service. Default: nothing does.
@@ -66,6 +70,8 @@ func (o Options) withDefaults() Options {
 	def(&o.RequestBytes, 130<<20)
 	def(&o.HeaderBytes, 16<<10)
 	def(&o.Streams, 10_000)
+	def(&o.Connections, 20_000)
+	def(&o.Calls, 200_000)
 	def(&o.Workers, 64)
 	if o.Handshake == 0 {
 		o.Handshake = 10 * time.Second
@@ -86,6 +92,7 @@ type Server struct {
 	health   *rpc.Health
 	sniffer  *sniffer
 	turns    turns
+	load     load
 	draining chan struct{} // closed: duplex calls end
 	forced   chan struct{} // closed: nobody waits any more
 	drain    sync.Once
@@ -128,7 +135,7 @@ func New(o Options) (*Server, error) {
 
 // Serve accepts connections until Drain. It closes the listener.
 func (s *Server) Serve(ln net.Listener) error {
-	return s.grpc.Serve(ln)
+	return s.grpc.Serve(bounded{ln, s})
 }
 
 // SetServing tells the health service whether this proxy wants calls, for each service of the port and under

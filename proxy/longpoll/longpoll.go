@@ -154,6 +154,13 @@ type Stats struct {
 	NotGiven   uint64 // messages that could not be given back; their leases run out
 }
 
+// Waiting is how many receives are not answered yet.
+func (p *Polls) Waiting() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.core.open
+}
+
 // Stats returns the counters.
 func (p *Polls) Stats() Stats {
 	p.mu.Lock()

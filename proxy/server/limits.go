@@ -3,6 +3,8 @@ package server
 import (
 	"log/slog"
 	"time"
+
+	"github.com/perigee-mq/perigee/internal/mqerr"
 )
 
 // Limits are the bounds on requests. Zero fields mean the default, which is the reference server's.
@@ -23,8 +25,23 @@ type Limits struct {
 	PollMax        time.Duration // default 20 s
 	ReceiveBatch   int           // default 32
 	LiteQuota      int           // lite topics that one client subscribes to; default 2000
+	UnsentBytes    int64         // messages that wait for slow readers, all together; default 256 MiB
 	LiteTopicSize  int           // characters of the name of a lite topic; default 64, at most 255
+
+	// Pressed tells that memory is nearly used up: new work is refused. Default: never.
+	Pressed func() bool
 }
+
+// pressed refuses new work while memory is nearly used up.
+func (s *Server) pressed() error {
+	if !s.o.Limits.Pressed() {
+		return nil
+	}
+	return mqerr.New(mqerr.Exhausted, "the memory of the proxy is nearly used up: retry after a pause")
+}
+
+// receivesPressed are the receives that wait even then: some must come back, so that what is leased ends.
+const receivesPressed = 256
 
 func (l Limits) withDefaults() Limits {
 	def := func(p *int, v int) {
@@ -44,6 +61,12 @@ func (l Limits) withDefaults() Limits {
 	def(&l.SystemBytes, 32<<10)
 	def(&l.GroupNameBytes, 63)
 	def(&l.ReceiveBatch, 32)
+	if l.UnsentBytes == 0 {
+		l.UnsentBytes = 256 << 20
+	}
+	if l.Pressed == nil {
+		l.Pressed = func() bool { return false }
+	}
 	def(&l.LiteQuota, 2000)
 	def(&l.LiteTopicSize, 64)
 	l.LiteTopicSize = min(l.LiteTopicSize, 255)

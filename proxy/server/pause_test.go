@@ -29,9 +29,24 @@ func TestBoundsAskForAPause(t *testing.T) {
 func TestARefusedReceiveTakesItsPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite()
-		s.receives.unsent.Store(unsentMax + 1)
+		s.receives.unsent.Store(s.o.Limits.UnsentBytes + 1)
 		from := time.Now()
 		require.Equal(t, rmqv2.Code_TOO_MANY_REQUESTS, s.take(t, receiveRequest()).status())
 		require.Equal(t, time.Second, time.Since(from))
+	})
+}
+
+// TestNewWorkIsRefusedWhenMemoryIsShort: sends and pulls at once, receives when many wait already.
+func TestNewWorkIsRefusedWhenMemoryIsShort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pressed := true
+		s := newSite(func(o *Options) { o.Limits.Pressed = func() bool { return pressed } })
+		c := newUnary(t, &rmqv2.SendMessageRequest{})
+		s.SendMessage(c)
+		<-c.done
+		require.Equal(t, time.Second, c.pause)
+		s.brokers[1].store("a")
+		require.Equal(t, rmqv2.Code_OK, s.take(t, receiveRequest()).status(), "some receives go on, so that leases end")
+		pressed = false
 	})
 }

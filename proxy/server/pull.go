@@ -10,7 +10,6 @@ import (
 
 	rmqv2 "github.com/perigee-mq/perigee/api/apache/rocketmq/v2"
 	"github.com/perigee-mq/perigee/internal/brokerapi"
-	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/proxy/call"
 	"github.com/perigee-mq/perigee/proxy/route"
 	"github.com/perigee-mq/perigee/proxy/wire"
@@ -84,8 +83,8 @@ func (p *pull) check() refusal {
 	p.out.Filter, p.out.Offset = filter, brokerapi.QueueOffset(p.req.Offset)
 	p.out.Max = min(max(int(p.req.BatchSize), 1), p.s.o.Limits.ReceiveBatch)
 	p.times()
-	if p.s.receives.unsent.Load() > unsentMax {
-		return p.s.outcome(RPCPullMessage, mqerr.New(mqerr.Exhausted, "more than %d MiB wait for consumers that do not read", unsentMax>>20))
+	if err := cmp.Or(p.s.unread(), p.s.pressed()); err != nil {
+		return p.s.outcome(RPCPullMessage, err)
 	}
 	p.at, no = p.s.placeOf(RPCPullMessage, &p.req.Queue)
 	return no

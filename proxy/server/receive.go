@@ -19,13 +19,11 @@ import (
 
 // receives is what all ReceiveMessage calls of a server share.
 type receives struct {
-	unsent atomic.Int64  // bytes of messages that wait for readers
-	mixed  sync.Map      // GroupIDs that were warned of, see meetsGroups
-	cutOff time.Duration // how long a caller may take to read its answer; 0: sendTimeout
+	unsent  atomic.Int64  // bytes of messages that wait for readers
+	refused atomic.Int64  // calls because of that
+	mixed   sync.Map      // GroupIDs that were warned of, see meetsGroups
+	cutOff  time.Duration // how long a caller may take to read its answer; 0: sendTimeout
 }
-
-// unsentMax bounds the bytes that wait for slow readers: beyond it receives are refused.
-const unsentMax = 256 << 20
 
 // receive is one ReceiveMessage call. Its fields alias the request, which lives until the call is
 // completed.
@@ -151,8 +149,13 @@ func (r *receive) aim() refusal {
 	if len(routes.HandleKeys()) == 0 {
 		return r.s.outcome(RPCReceiveMessage, mqerr.New(mqerr.Unavailable, "the keys of receipt handles are not known yet"))
 	}
-	if r.s.receives.unsent.Load() > unsentMax {
-		return r.s.outcome(RPCReceiveMessage, mqerr.New(mqerr.Exhausted, "more than %d MiB wait for consumers that do not read", unsentMax>>20))
+	if err := r.s.unread(); err != nil {
+		return r.s.outcome(RPCReceiveMessage, err)
+	}
+	if r.s.o.Polls.Waiting() >= receivesPressed {
+		if err := r.s.pressed(); err != nil {
+			return r.s.outcome(RPCReceiveMessage, err)
+		}
 	}
 	for _, p := range r.topic.Placements {
 		r.want.Shards = append(r.want.Shards, p.Shard)
@@ -168,6 +171,15 @@ func (r *receive) aim() refusal {
 	r.want.Deadline = r.until
 	r.want.Own = r.group.LiteTopic != "" && r.group.LiteTopic == r.topic.Name
 	return refusal{}
+}
+
+// unread refuses more while too much waits for readers that are slow.
+func (s *Server) unread() error {
+	if most := s.o.Limits.UnsentBytes; s.receives.unsent.Load() > most {
+		s.receives.refused.Add(1)
+		return mqerr.New(mqerr.Exhausted, "more than %d MiB wait for consumers that do not read: retry after a pause", most>>20)
+	}
+	return nil
 }
 
 func serves(t *route.Topic, shard brokerapi.ShardID) bool {

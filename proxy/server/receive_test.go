@@ -390,7 +390,7 @@ func TestReceivesAreRefusedWhileTooMuchIsUnsent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite()
 		s.brokers[1].store("a")
-		s.receives.unsent.Store(unsentMax + 1)
+		s.receives.unsent.Store(s.o.Limits.UnsentBytes + 1)
 		require.Equal(t, rmqv2.Code_TOO_MANY_REQUESTS, s.take(t, receiveRequest()).status())
 		s.receives.unsent.Store(0)
 		require.Equal(t, rmqv2.Code_OK, s.take(t, receiveRequest()).status())

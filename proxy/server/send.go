@@ -47,6 +47,10 @@ func (s *Server) SendMessage(c call.Unary) {
 		reject(c, r)
 		return
 	}
+	if err := s.pressed(); err != nil {
+		reject(c, s.outcome(RPCSendMessage, err))
+		return
+	}
 	d := s.newSend(c)
 	if err := d.req.Decode(c.Request()); err != nil {
 		failDecode(c, err)

@@ -56,6 +56,11 @@ type Server struct {
 	lites    liteSets  // what lite consumers subscribe to
 }
 
+// Unread tells how many bytes wait for slow readers, and how many calls were refused because of them.
+func (s *Server) Unread() (bytes, refused int64) {
+	return s.receives.unsent.Load(), s.receives.refused.Load()
+}
+
 // New returns a server.
 func New(o Options) *Server {
 	return &Server{o: o.withDefaults()}

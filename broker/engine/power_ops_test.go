@@ -477,6 +477,9 @@ func (p *power) check() func() {
 
 // setOffsets stores positions in some queues with one request.
 func (p *power) setOffsets() func() {
+	if p.setting != nil { // of two that are unknown nothing could be said
+		return nil
+	}
 	n := p.some(func(n *note) bool { return n.topic == topicSync && n.stored.Offset >= 0 })
 	if n == nil {
 		return nil

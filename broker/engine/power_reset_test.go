@@ -27,7 +27,7 @@ func newMoves() moves {
 func (m *moves) on(g record.GroupID) bool { return g == groupReset && m.flying }
 
 func (p *power) reset() func() {
-	if p.moves.popping > 0 {
+	if p.moves.popping > 0 || p.moves.asked != nil { // of two that are unknown nothing could be said
 		return nil
 	}
 	ctx := context.Background()

@@ -170,7 +170,7 @@ func (c *Controller) lead(n *raft.Node, leads bool) {
 		return
 	}
 	if err := c.found(n); err != nil {
-		c.o.Log.Error("cluster not set up", slog.Any("error", err))
+		c.o.Log.Error("the new cluster could not be set up, so this controller serves nothing: check its disk and start it again", slog.Any("error", err))
 		return
 	}
 	c.reg.Start()

@@ -63,7 +63,7 @@ func (c *Controller) keepKeys(now time.Time) {
 	c.node.View(func(s *state.State) { keys = s.Keys() })
 	cmd, err := dueKey(keys, now.UnixMilli(), c.o.Rand)
 	if err != nil {
-		c.o.Log.Error("no new key for receipt handles", slog.Any("error", err))
+		c.o.Log.Error("no new key for receipt handles: the present one is used on, it is tried again each minute; the system gives no random numbers", slog.Any("error", err))
 	}
 	if cmd != nil && c.node.Leader() == c.o.ID {
 		c.propose(cmd)

@@ -50,7 +50,7 @@ func (v *views) pass(o Options, p commitlog.Past) {
 	if p.Known {
 		level = slog.LevelInfo
 	}
-	o.Log.LogAttrs(context.Background(), level, "a part of the log is lost: recovery goes on behind it",
+	o.Log.LogAttrs(context.Background(), level, "a part of the log is lost: recovery goes on behind it; bring the file back from a copy if there is one, check the disk",
 		slog.String("file", p.File), slog.Int64("offset", p.Offset), slog.Int64("from", int64(p.From)), slog.Int64("to", int64(p.To)),
 		slog.Int64("bytes", p.Bytes()), slog.String("error", p.Why))
 }

@@ -84,7 +84,7 @@ func (w *writer) startOf(t *topicState, g *group.Definition, q record.QueueID) r
 	at, err := w.views.startOf(key, g)
 	if err != nil {
 		first, _ := w.views.queues.Bounds(key)
-		w.e.o.Log.Error("cannot find where a group begins, it begins at the first message", "group", g.Name, "topic", t.def.Name, "queue", int(q), "error", err.Error())
+		w.e.o.Log.Error("cannot find where a group begins, it begins at the first message; check the disk, and move the group with perigee group reset if that is wrong", "group", g.Name, "topic", t.def.Name, "queue", int(q), "error", err.Error())
 		return first
 	}
 	return at

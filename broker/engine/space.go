@@ -37,7 +37,7 @@ func (e *Engine) LookAtSpace() space.State {
 		r.Disk = u
 		e.spaces.unknown.Store(false)
 	} else if !e.spaces.unknown.Swap(true) {
-		e.o.Log.LogAttrs(context.Background(), slog.LevelWarn, "it is not known how full the disk is: its watermarks count for nothing until it is", slog.String("error", err.Error()))
+		e.o.Log.LogAttrs(context.Background(), slog.LevelWarn, "it is not known how full the disk is, so its watermarks count for nothing until it is: check the file system of --data-dir", slog.String("error", err.Error()))
 	}
 	was := e.spaces.now.Load()
 	next := was.Next(e.o.Space, r)

@@ -82,7 +82,7 @@ func (v *views) recover(o Options) error {
 	from := record.Pos(-1)
 	if c != nil {
 		if err := v.decode(c); err != nil {
-			o.Log.Warn("checkpoint cannot be used, rebuilding the views from the log", "error", err.Error())
+			o.Log.Warn("checkpoint cannot be used, rebuilding the views from the log: this start takes longer; check the disk if it was not another release that wrote it", "error", err.Error())
 		} else {
 			from = c.Pos
 		}
@@ -93,7 +93,7 @@ func (v *views) recover(o Options) error {
 	if from >= 0 {
 		r, n, err = v.replay(o, from)
 		if err != nil && v.unread && from > v.store.Log().First() {
-			o.Log.Warn("consume queue cannot be read, rebuilding the views from the log", "error", err.Error())
+			o.Log.Warn("consume queue cannot be read, rebuilding the views from the log: this start takes longer; check the disk", "error", err.Error())
 			from = -1
 		}
 	}

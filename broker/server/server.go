@@ -191,7 +191,7 @@ func (s *Server) Link(stream grpc.BidiStreamingServer[brokerv1.LinkRequest, brok
 	peer, err := s.greet(stream)
 	if err != nil {
 		s.leave(nil)
-		s.o.Log.LogAttrs(stream.Context(), slog.LevelWarn, "proxy refused", slog.String("proxy", peer.Name), slog.String("error", err.Error()))
+		s.o.Log.LogAttrs(stream.Context(), slog.LevelWarn, "proxy refused: check that its --controller is that of this broker and that both run releases that know each other", slog.String("proxy", peer.Name), slog.String("error", err.Error()))
 		return err
 	}
 	l, err := s.begin(stream, peer)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 
 	hclog "github.com/hashicorp/go-hclog"
 )
@@ -65,3 +66,19 @@ func (l *logger) Named(string) hclog.Logger { return l }
 
 // ResetNamed returns the logger itself.
 func (l *logger) ResetNamed(string) hclog.Logger { return l }
+
+// peerLogger is the logger of the port for other nodes. What the library cannot decode there, or cannot answer,
+// came from a stranger or a node that has gone: an operator has nothing to do about it.
+type peerLogger struct{ hclog.Logger }
+
+// strange are the library's messages about that.
+var strange = []string{"failed to decode incoming command", "failed to flush response"}
+
+// Error logs at error, or at debug what strangers cause.
+func (l peerLogger) Error(msg string, args ...any) {
+	if slices.Contains(strange, msg) {
+		l.Debug(msg, args...)
+		return
+	}
+	l.Logger.Error(msg, args...)
+}

@@ -208,7 +208,7 @@ func (n *Node) readdress() {
 	for _, s := range f.Configuration().Servers {
 		if s.ID == id && s.Address != addr && string(id) == n.o.ID {
 			if err := n.raft.AddVoter(id, addr, f.Index(), enqueueTimeout).Error(); err != nil {
-				n.o.Log.Warn("address not changed", slog.String("address", string(addr)), slog.Any("error", err))
+				n.o.Log.Warn("the new address of this controller was not stored, others may look for it at the old one: it is tried again when it leads the next time", slog.String("address", string(addr)), slog.Any("error", err))
 			}
 		}
 	}

@@ -31,7 +31,7 @@ func newTransport(o Options, logger hclog.Logger) (hraft.ServerAddress, closer, 
 	if err != nil {
 		return "", nil, mqerr.New(mqerr.Invalid, "raft address %s: %w", o.Addr, err)
 	}
-	t := hraft.NewNetworkTransportWithLogger(tcp{ln}, peerConnections, peerTimeout, logger)
+	t := hraft.NewNetworkTransportWithLogger(tcp{ln}, peerConnections, peerTimeout, peerLogger{logger})
 	return hraft.ServerAddress(ln.Addr().String()), t, nil
 }
 

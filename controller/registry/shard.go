@@ -85,7 +85,7 @@ func (r *Registry) Tick() {
 		if h == nil || h.hard.Master != gone.ID {
 			continue
 		}
-		r.o.Log.Warn("master not heard from", slog.String("shard", h.hard.Name), slog.Uint64("replica", uint64(gone.ID)))
+		r.o.Log.Warn("broker not heard from: proxies prefer others until it is back; check that it runs and reaches this controller", slog.String("shard", h.hard.Name), slog.Uint64("replica", uint64(gone.ID)))
 		h.caughtUp = false
 		r.viewLocked(h)
 	}

@@ -95,7 +95,7 @@ func (s *Server) resign(b registry.Beat) {
 	}
 	_, err := s.o.Node.Apply(state.Resign{Shard: b.Shard, Epoch: b.Epoch, Replica: b.Replica, Inc: b.Inc})
 	if err != nil && !mqerr.Is(err, mqerr.Fenced) {
-		s.o.Log.Warn("resignation not stored", slog.Uint64("shard", uint64(b.Shard)), slog.Any("error", err))
+		s.o.Log.Warn("the farewell of a broker was not stored: it counts as away when it has been silent for a while; nothing has to be done", slog.Uint64("shard", uint64(b.Shard)), slog.Any("error", err))
 	}
 }
 

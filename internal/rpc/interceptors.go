@@ -40,7 +40,7 @@ func finish(ctx context.Context, log *slog.Logger, method string, p any, err err
 	}
 	st := ToStatus(err)
 	if err != nil && mqerr.Is(FromStatus(st), mqerr.Internal) {
-		log.LogAttrs(ctx, slog.LevelError, "call failed", slog.String("method", method), slog.String("error", fmt.Sprint(err)))
+		log.LogAttrs(ctx, slog.LevelError, "call failed by a fault inside, its caller was told so; report this line", slog.String("method", method), slog.String("error", fmt.Sprint(err)))
 	}
 	return st
 }

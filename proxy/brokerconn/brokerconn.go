@@ -178,7 +178,7 @@ func (c *Conn) run(ctx context.Context) {
 		}
 		if text := err.Error(); text != told {
 			told = text
-			c.log.LogAttrs(ctx, slog.LevelWarn, "no connection to the broker; trying again", slog.String("error", text))
+			c.log.LogAttrs(ctx, slog.LevelWarn, "no connection to the broker, trying again: check that it runs and that its --advertise address can be reached from here", slog.String("error", text))
 		}
 		select {
 		case <-ctx.Done():

@@ -79,7 +79,7 @@ func (c *certificates) report(err error) {
 		text = err.Error()
 	}
 	if text != "" && text != c.reported {
-		c.log.LogAttrs(context.Background(), slog.LevelError, "certificate not usable, the one before stays", slog.Any("error", err))
+		c.log.LogAttrs(context.Background(), slog.LevelError, "certificate not usable, the one before stays; mend the files of --tls-cert and --tls-key, they are read again within seconds", slog.Any("error", err))
 	}
 	c.reported = text
 }

@@ -157,7 +157,7 @@ func (s *Server) Drain(ctx context.Context) {
 	select {
 	case <-done:
 	case <-ctx.Done():
-		s.o.Log.LogAttrs(ctx, slog.LevelWarn, "calls cut off at shutdown")
+		s.o.Log.LogAttrs(ctx, slog.LevelWarn, "calls were cut off at the stop, their callers do not know the outcome and try again; a longer --drain-timeout lets more of them end")
 		close(s.forced)
 		s.sniffer.cutOff()
 		s.grpc.Stop()

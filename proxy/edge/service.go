@@ -71,7 +71,7 @@ func unimplemented(name string) grpc.StreamHandler {
 
 // crashed logs a panic of a handler and returns what the caller is told.
 func (s *Server) crashed(ctx context.Context, method string, reason any) error {
-	s.o.Log.LogAttrs(ctx, slog.LevelError, "handler panicked",
+	s.o.Log.LogAttrs(ctx, slog.LevelError, "handler panicked: a bug; its caller was told of an internal error, other calls go on; report this line with its stack",
 		slog.String("method", method), slog.String("panic", fmt.Sprint(reason)), slog.String("stack", string(debug.Stack())))
 	return status.Error(codes.Internal, "internal error: the proxy's log tells more")
 }

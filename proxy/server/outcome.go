@@ -155,7 +155,7 @@ func answerFor(kind mqerr.Kind, rpc RPC) answer {
 func (s *Server) outcome(rpc RPC, err error) refusal {
 	switch mqerr.KindOf(err) {
 	case mqerr.Internal, mqerr.Corrupt:
-		s.o.Log.LogAttrs(context.Background(), slog.LevelError, "call failed",
+		s.o.Log.LogAttrs(context.Background(), slog.LevelError, "call failed by a fault inside, its caller was told so; if data is damaged look at the broker's log, else report this line",
 			slog.String("rpc", rpc.String()), slog.Any("error", err))
 	}
 	return outcomeOf(rpc, err)

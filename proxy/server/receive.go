@@ -247,7 +247,7 @@ func (r *receive) meetsGroups(messages []brokerapi.Delivery) {
 			continue
 		}
 		if _, told := r.s.receives.mixed.LoadOrStore(r.group.ID, true); !told {
-			r.s.o.Log.LogAttrs(context.Background(), slog.LevelWarn, "unordered group receives messages with a message group",
+			r.s.o.Log.LogAttrs(context.Background(), slog.LevelWarn, "unordered group receives messages with a message group: their order is not kept; if it matters, make the group ordered (perigee group update --ordered)",
 				slog.String("group", r.group.Name), slog.String("topic", r.topic.Name),
 				slog.String("hint", fmt.Sprintf("for delivery in order: perigee group create %s --ordered, before its first use", r.group.Name)))
 		}

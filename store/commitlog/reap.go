@@ -99,7 +99,7 @@ func (r *reaper) run() {
 			return
 		}
 		if err != nil {
-			r.o.Log.LogAttrs(context.Background(), slog.LevelWarn, "file of a deleted segment cannot be removed, trying again",
+			r.o.Log.LogAttrs(context.Background(), slog.LevelWarn, "file of a deleted segment cannot be removed, trying again; check its permissions and the disk",
 				slog.String("file", f.path), slog.Duration("pause", reapPause), slog.String("error", err.Error()))
 			r.put(f)
 			if !r.pause(reapPause) {

@@ -96,7 +96,7 @@ func (l *Log) RecoverOver(from record.Pos, apply func(record.Record) error, lost
 		return r, l.fail(err)
 	}
 	if r.Torn != nil || r.Incomplete > 0 {
-		l.o.Log.LogAttrs(context.Background(), slog.LevelWarn, "unfinished end of the log was cut", slog.Int64("position", int64(r.End)),
+		l.o.Log.LogAttrs(context.Background(), slog.LevelWarn, "unfinished end of the log was cut, as a crash leaves it: no record that was surely on disk was in it, nothing has to be done", slog.Int64("position", int64(r.End)),
 			slog.Int("incomplete_records", r.Incomplete), slog.Any("instead_of_record", r.Torn))
 	}
 	return r, nil

@@ -99,7 +99,7 @@ func (l *Log) mapNewest() {
 			continue
 		}
 		if err := s.Map(); err != nil {
-			l.o.Log.Warn("segment cannot be mapped, reading it by system calls", "file", s.Path(), "error", err.Error())
+			l.o.Log.Warn("segment cannot be mapped, it is read by system calls, which is slower; check the limits of memory and mappings (vm.max_map_count)", "file", s.Path(), "error", err.Error())
 		}
 	}
 }

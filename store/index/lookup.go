@@ -96,7 +96,7 @@ func (s *Store) damaged(r *run, err error) {
 	defer s.mu.Unlock()
 	if s.replaceLocked(r, &run{span: r.span, state: missing}) {
 		s.counts.Damaged++
-		s.o.Log.Warn("index file cannot be used and is rebuilt from the log", slog.String("error", err.Error()))
+		s.o.Log.Warn("index file cannot be used and is rebuilt from the log, until then a search may be incomplete; check the disk", slog.String("error", err.Error()))
 		s.ring()
 	}
 }

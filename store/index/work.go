@@ -39,7 +39,7 @@ func (s *Store) Work(read Reader) (more bool, err error) {
 			return true, err
 		}
 		if b == nil {
-			s.o.Log.Error("part of the index is lost: the log does not have its messages any more", slog.Int64("from", int64(r.first)), slog.Int64("to", int64(r.last)))
+			s.o.Log.Error("part of the index is lost and the log does not have its messages any more: a search does not find them; nothing has to be done", slog.Int64("from", int64(r.first)), slog.Int64("to", int64(r.last)))
 			s.took(r, &run{span: r.span, state: lost}, nil)
 			return true, nil
 		}

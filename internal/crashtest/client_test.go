@@ -192,17 +192,25 @@ func (c *client) item(topic string, m *rmqv2.Message) history.Item {
 // invisible is the lease of the load's receives: the shortest that the protocol takes.
 const invisible = 10 * time.Second
 
+// session is the lease of a consumer whose leases last as long as it is heard of: this long after a start of
+// the service at least, which forgets whom it heard.
+const session = 50 * time.Second
+
 // receive makes one receive.
 func (c *client) receive(ctx context.Context, group, topic string, most int, lease time.Duration) ([]got, history.Outcome) {
 	op := c.l.rec.Begin(&history.Op{Kind: history.Receive, Client: c.name, Group: group, Topic: topic, For: history.Time(lease)})
 	call, cancel := c.call(ctx, 5300*time.Millisecond)
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)() // a poll that waits is not worth waiting for
-	st, err := c.rpc().ReceiveMessage(call, &rmqv2.ReceiveMessageRequest{
+	req := &rmqv2.ReceiveMessageRequest{
 		Group: resource(group), MessageQueue: &rmqv2.MessageQueue{Topic: resource(topic)},
 		FilterExpression: &rmqv2.FilterExpression{Type: rmqv2.FilterType_TAG, Expression: "*"}, BatchSize: int32(most),
 		InvisibleDuration: durationpb.New(lease), LongPollingTimeout: durationpb.New(5 * time.Second),
-	})
+	}
+	if lease == session {
+		req.AutoRenew, req.InvisibleDuration = true, nil
+	}
+	st, err := c.rpc().ReceiveMessage(call, req)
 	var all []got
 	var last *rmqv2.Status
 	for err == nil {

@@ -2,6 +2,7 @@ package crashtest
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -158,4 +159,33 @@ func (c *client) finish(ctx context.Context, group string, work []held, all bool
 		}
 	}
 	return rest
+}
+
+// attend consumes as push consumers do: what it has is its own while it is heard of.
+func (c *client) attend(ctx context.Context, group, topic string) {
+	var work []held
+	for ctx.Err() == nil {
+		gs, o := c.receive(ctx, group, topic, 1+c.rng.IntN(8), session)
+		for _, g := range gs {
+			if c.rng.IntN(4) == 0 {
+				work = append(work, held{g, time.Now().Add(time.Duration(c.rng.IntN(8000)) * time.Millisecond)})
+				continue
+			}
+			c.ack(ctx, group, g)
+		}
+		work = c.finish(ctx, group, work, false)
+		c.pace(ctx, o)
+	}
+	ctx = context.WithoutCancel(ctx)
+	c.finish(ctx, group, work, true)
+	_ = c.insist(ctx, "goodbye", func(ctx context.Context) error {
+		op := c.l.rec.Begin(&history.Op{Kind: history.Goodbye, Client: c.name, Group: group})
+		resp, err := c.rpc().NotifyClientTermination(ctx, &rmqv2.NotifyClientTerminationRequest{Group: resource(group)})
+		o, code := outcome(resp.GetStatus(), err)
+		c.l.rec.End(op, o, code, nil)
+		if o != history.OK {
+			return errors.New(code)
+		}
+		return nil
+	})
 }

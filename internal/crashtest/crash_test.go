@@ -32,6 +32,8 @@ func campaign(t *testing.T, mode string) {
 	rounds := fewRounds[mode]
 	if *roundsFlag > 0 {
 		rounds = *roundsFlag
+	} else {
+		t.Parallel() // most of a short run is waiting for leases
 	}
 	began, done, failed, episodes := time.Now(), 0, 0, 0
 	until := time.Time{}
@@ -60,7 +62,6 @@ func campaign(t *testing.T, mode string) {
 			continue
 		}
 		failed++
-		done++ // the one that failed
 		t.Errorf("%s seed %d round %d: %v", mode, seed, e.done+1, err)
 		if err := e.keep(); err != nil {
 			t.Error(err)
@@ -71,7 +72,7 @@ func campaign(t *testing.T, mode string) {
 		}
 	}
 	say("%s: %d rounds in %d episodes and %v, %d episodes failed", mode, done, episodes, time.Since(began).Round(time.Second), failed)
-	if done == 0 {
+	if done == 0 && failed == 0 {
 		t.Error("no round was done")
 	}
 }

@@ -3,9 +3,12 @@ package crashtest
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/perigee-mq/perigee/internal/crashtest/history"
@@ -55,7 +58,23 @@ func (e *episode) run() (err error) {
 		return err
 	}
 	e.say("%s seed %d: everything was read in %v; %s", e.mode, e.seed, time.Since(began).Round(time.Millisecond), e.place.retained())
+	e.say("%s seed %d: calls by outcome, OK/FAIL/UNKNOWN: %s", e.mode, e.seed, summary(e.load.rec.Snapshot()))
 	return e.check(true)
+}
+
+// summary counts calls by kind and outcome.
+func summary(ops []history.Op) string {
+	n := map[history.Kind][3]int{}
+	for i := range ops {
+		c := n[ops[i].Kind]
+		c[(ops[i].Outcome+2)%3]++ // OK, FAIL, UNKNOWN
+		n[ops[i].Kind] = c
+	}
+	var parts []string
+	for _, k := range slices.Sorted(maps.Keys(n)) {
+		parts = append(parts, fmt.Sprintf("%s %d/%d/%d", k, n[k][0], n[k][1], n[k][2]))
+	}
+	return strings.Join(parts, ", ")
 }
 
 // kills goes through the rounds.

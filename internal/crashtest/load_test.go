@@ -188,6 +188,8 @@ func (l *load) run(ctx context.Context) {
 			c.consume(ctx, r.Group, r.Topic, 12, before)
 		})
 	}
+	start("push", func(c *client) { c.attend(ctx, groupMain, topicNormal) })
+	start("push-txn", func(c *client) { c.attend(ctx, groupMain, topicTxn) })
 	start("pull", func(c *client) { c.pull(ctx) })
 	start("admin", func(c *client) { c.operate(ctx) })
 	wg.Wait()

@@ -147,7 +147,7 @@ func (c *client) operate(ctx context.Context) {
 		case 3:
 			n := int32(1 + c.rng.IntN(50))
 			c.define(ctx, history.PutGroup, func(op *history.Op) { op.Names, op.N = []string{extra}, int64(n) }, func(ctx context.Context, _ *history.Op) error {
-				_, err := c.admin().PutGroup(ctx, &adminv1.PutGroupRequest{Group: &controllerv1.PutGroupRequest{Name: extra, MaxAttempts: &n}})
+				_, err := c.admin().PutGroup(ctx, &adminv1.PutGroupRequest{Group: &controllerv1.PutGroupRequest{Name: extra, MaxAttempts: &n, Mode: controllerv1.PutMode_PUT_MODE_UPSERT}})
 				return err
 			})
 		case 4, 5:

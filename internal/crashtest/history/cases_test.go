@@ -68,6 +68,13 @@ var cases = []struct {
 	{"an answer broke, so its lease may have been given back", "", Rules{}, []Op{
 		call(Send, 0, 10, OK, sent("m")), call(Receive, 5, 20, Unknown, came("m", 0, 1, 15)), call(Receive, 25, 30, OK, came("m", 0, 2, 28)),
 	}},
+	{"its consumer said goodbye", "", Rules{}, []Op{
+		call(Send, 0, 10, OK, sent("m")), call(Receive, 5, 20, OK, came("m", 0, 1, 15)), call(Goodbye, 30, 40, OK), call(Receive, 41, 50, OK, came("m", 0, 2, 45)),
+	}},
+	{"another consumer said goodbye", "nothing comes twice inside a lease", Rules{}, []Op{
+		call(Send, 0, 10, OK, sent("m")), call(Receive, 5, 20, OK, came("m", 0, 1, 15)), call(Goodbye, 30, 40, OK).with(func(o *Op) { o.Client = "other" }),
+		call(Receive, 41, 50, OK, came("m", 0, 2, 45)),
+	}},
 	{"it comes after its ack", "nothing comes after its ack", Rules{}, []Op{
 		call(Send, 0, 10, OK, sent("m")), call(Receive, 5, 20, OK, came("m", 0, 1, 15)), call(Ack, 20, 30, OK, lease("m", 1)),
 		call(Receive, 2000, 2010, OK, came("m", 0, 2, 2005)),

@@ -37,6 +37,11 @@ func (c *checker) until(d *delivery, now Time) Time {
 	if d.op.Outcome != OK || c.wasReset(d.op.Group, d.item.Place.Topic, d.op.Began, now) {
 		return 0 // an answer that was not read to its end may have been given back
 	}
+	for _, g := range c.all[Goodbye] {
+		if g.Client == d.op.Client && g.Outcome != Fail && g.Began < now && g.over() > d.op.Began {
+			return 0
+		}
+	}
 	until := d.op.Began + d.op.For
 	for _, u := range d.changes {
 		switch {

@@ -62,6 +62,7 @@ const (
 	Topics    Kind = "list topics" // Names
 	PutGroup  Kind = "put group"   // with N
 	Groups    Kind = "list groups" // Names with Values
+	Goodbye   Kind = "goodbye"     // of Client: what it holds is free
 )
 
 // Op is one call.

@@ -41,6 +41,12 @@ func readMarker(f vfs.FS, dir string) (*Marker, error) {
 	return decodeMarker(b), nil
 }
 
+// Tail is the end of a directory's log as the marker of a clean stop vouches for it, zero if there is none.
+func Tail(f vfs.FS, dir string) (commitlog.Tail, error) {
+	m, err := readMarker(f, dir)
+	return m.tail(), err
+}
+
 // dropMarker removes the marker durably, before anything is appended: it must not vouch for a later end.
 func dropMarker(f vfs.FS, dir string) error {
 	err := f.Remove(filepath.Join(dir, cleanName))

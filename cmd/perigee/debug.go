@@ -15,7 +15,7 @@ import (
 
 func newDebug() *cobra.Command {
 	c := &cobra.Command{Use: "debug", Short: "Read the directory of a stopped broker"}
-	c.AddCommand(newDebugLog(), newDebugQueue(), newDebugCheck())
+	c.AddCommand(newDebugLog(), newDebugQueue(), newDebugCheck(), newDebugRepair())
 	return c
 }
 
@@ -32,7 +32,7 @@ func inspected(path string, f func(*inspect.Dir) error) error {
 // ended says how the log ended, as an error if it is damaged.
 func ended(w io.Writer, t inspect.Tail) error {
 	if t.Damage != nil {
-		return exitError{code: exitFailed, err: fmt.Errorf("damage at %d: %w", t.End, t.Damage)}
+		return exitError{code: exitFailed, err: fmt.Errorf("damage at %d: %w", t.At, t.Damage)}
 	}
 	if t.Torn != nil {
 		_, _ = fmt.Fprintf(w, "a crash left bytes behind %d that are no record; the next start cuts them (%v)\n", t.End, t.Torn)
@@ -78,7 +78,7 @@ func recordType(name string) (record.Type, error) {
 		return 0, nil
 	}
 	var names []string
-	for t := record.TypePad; t <= record.TypeSkip; t++ {
+	for t := record.TypePad; t <= record.TypeTrim; t++ {
 		if strings.EqualFold(t.String(), name) {
 			return t, nil
 		}
@@ -146,6 +146,9 @@ func printReport(w io.Writer, r *inspect.Report, asJSON bool) error {
 	}
 	if r.Torn != "" {
 		_, err = fmt.Fprintf(w, "tail: a crash left bytes that are no record; the next start cuts them (%s)\n", r.Torn)
+	}
+	for _, h := range r.Holes {
+		_, err = fmt.Fprintf(w, "hole: %s (%s)\n", h, h.Why)
 	}
 	for _, f := range r.Faults {
 		_, err = fmt.Fprintln(w, "fault:", f)

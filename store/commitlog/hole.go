@@ -203,3 +203,17 @@ func (l *Log) keepBytes(h Hole) (err error) {
 	}
 	return l.o.FS.Rename(path+vfs.TempSuffix, path) // ReplaceFile of the list syncs the directory
 }
+
+// HeaderAt reads the header at a position into buf, of record.HeaderSize bytes; ok is false if what stands there
+// is none, or none of that position. Nothing else of the record is looked at.
+func (l *Log) HeaderAt(pos record.Pos, buf []byte) (h record.Header, ok bool, err error) {
+	s := l.find(pos)
+	if s == nil || pos+record.HeaderSize > s.End() {
+		return h, false, nil
+	}
+	if err := s.ReadAt(buf, pos); err != nil {
+		return h, false, err
+	}
+	h, err = record.DecodeHeader(buf)
+	return h, err == nil && h.Pos == pos && h.End() <= s.End(), nil
+}

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
-	"slices"
 
 	"github.com/perigee-mq/perigee/store"
+	"github.com/perigee-mq/perigee/store/commitlog"
 	"github.com/perigee-mq/perigee/store/queue"
 	"github.com/perigee-mq/perigee/store/record"
 	"github.com/perigee-mq/perigee/store/segment"
@@ -24,6 +24,8 @@ type Report struct {
 	Checkpoint record.Pos `json:"checkpoint"` // -1: none
 	// Torn is what a crash left at the end; the next start cuts it. Not a fault.
 	Torn string `json:"torn,omitempty"`
+	// Holes are parts of the log that are lost and that somebody chose to go on without. Not a fault.
+	Holes []commitlog.Hole `json:"holes,omitempty"`
 	// Faults are what is wrong, each with where it is and what to do.
 	Faults []string `json:"faults"`
 }
@@ -72,25 +74,22 @@ func (d *Dir) Check() (*Report, error) {
 	if c.known != nil {
 		defer c.known.Close()
 	}
-	for from := c.First; ; {
-		tail, err := d.scan(from, c.record)
-		if err != nil {
-			return nil, err
+	tail, err := d.past(c.First, c.record, func(p commitlog.Past) error {
+		if p.Known {
+			c.Holes = append(c.Holes, p.Hole)
+		} else {
+			c.fault("log: %s: %s; bring the file back from a copy or a replica, or see perigee debug repair", p.Hole, p.Why)
 		}
-		c.End, c.Records = tail.End, c.Records+tail.Records
-		if tail.Torn != nil {
-			c.Torn = tail.Torn.Error()
-		}
-		if tail.Damage == nil {
-			break
-		}
-		c.fault("log: %v; records that were promised are damaged: bring the file back from a copy or a replica", tail.Damage)
-		i, _ := slices.BinarySearch(segments, tail.End+1)
-		if c.gap, c.gaps = true, true; i == len(segments) {
-			break
-		}
+		c.gap, c.gaps = true, true
 		clear(c.next)
-		from = segments[i]
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	c.End, c.Records = tail.End, tail.Records
+	if tail.Torn != nil {
+		c.Torn = tail.Torn.Error()
 	}
 	c.finish()
 	return c.Report, nil

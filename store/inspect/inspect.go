@@ -41,7 +41,10 @@ func Open(f vfs.FS, path string) (*Dir, error) {
 		return nil, fmt.Errorf("%s: %w", root, err)
 	}
 	d := &Dir{fs: f, path: root, lock: lock}
-	d.log, err = commitlog.Open(commitlog.Options{FS: f, Dir: filepath.Join(root, store.LogDir), ReadOnly: true})
+	tail, err := store.Tail(f, root)
+	if err == nil {
+		d.log, err = commitlog.Open(commitlog.Options{FS: f, Dir: filepath.Join(root, store.LogDir), ReadOnly: true, Tail: tail})
+	}
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
@@ -75,34 +78,32 @@ func (d *Dir) Close() error { return errors.Join(d.log.Close(), d.lock.Close()) 
 type Tail struct {
 	End     record.Pos
 	Records int64
-	// Damage is why the reading ended before what was once durable; nil if the log is whole.
+	// Damage is the first damage that was found below what was once durable, At where; nil if the log is whole.
 	Damage error
+	At     record.Pos
 	// Torn is what stood at the end instead of a record; a crash leaves such, and the next start cuts it.
 	Torn error
 }
 
-// scan reads all records from a position on and tells how it ended.
-func (d *Dir) scan(from record.Pos, fn func(record.Record) error) (Tail, error) {
-	promised, err := d.log.Promised()
-	if err != nil {
-		return Tail{}, err
-	}
+// past reads all records from a position on and tells lost of each part that cannot be read: holes that are
+// known, and damage.
+func (d *Dir) past(from record.Pos, fn func(record.Record) error, lost func(commitlog.Past) error) (Tail, error) {
 	t := Tail{End: from}
 	stopped := false
-	err = d.log.Scan(from, func(r record.Record) error {
-		t.End, t.Records = r.End(), t.Records+1
+	end, torn, err := d.log.ScanPast(from, func(r record.Record) error {
+		t.Records++
 		err := fn(r)
 		stopped = err != nil
 		return err
+	}, func(p commitlog.Past) error {
+		if !p.Known && t.Damage == nil {
+			t.Damage, t.At = mqerr.New(mqerr.Corrupt, "%s: %s", p.Hole, p.Why), p.From
+		}
+		return lost(p)
 	})
-	switch {
-	case err == nil && t.End < promised:
-		t.Damage = mqerr.New(mqerr.Corrupt, "the log ends at %d, but was durable up to %d", t.End, promised)
-	case err == nil || stopped:
-	case t.End < promised:
-		t.Damage, err = err, nil
-	default:
-		t.Torn, err = err, nil
+	t.End, t.Torn = end, torn
+	if stopped {
+		t.Torn = nil
 	}
 	return t, err
 }

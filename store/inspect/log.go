@@ -7,6 +7,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/perigee-mq/perigee/store/commitlog"
 	"github.com/perigee-mq/perigee/store/record"
 )
 
@@ -31,13 +32,20 @@ type Line struct {
 	topic  record.TopicID
 }
 
+// lostLine is a part of the log that cannot be read.
+type lostLine struct {
+	Lost  commitlog.Hole `json:"lost"`
+	Bytes int64          `json:"bytes"`
+	Known bool           `json:"known"` // it was noted before
+}
+
 var errEnough = errors.New("enough")
 
 // Log writes the chosen records, as a line of text or of JSON each, and tells how the log ended.
 func (d *Dir) Log(w io.Writer, f Filter, asJSON bool) (Tail, error) {
 	n := 0
 	out := json.NewEncoder(w)
-	t, err := d.scan(d.log.First(), func(r record.Record) error {
+	t, err := d.past(d.log.First(), func(r record.Record) error {
 		if f.To > 0 && r.Pos >= f.To || f.Limit > 0 && n >= f.Limit {
 			return errEnough
 		}
@@ -57,6 +65,15 @@ func (d *Dir) Log(w io.Writer, f Filter, asJSON bool) (Tail, error) {
 			return err
 		}
 		_, err = fmt.Fprintf(w, "%d %s size %d epoch %d %s %s\n", l.Pos, l.Type, l.Size, l.Epoch, l.Time, detail)
+		return err
+	}, func(p commitlog.Past) error {
+		if f.To > 0 && p.From >= f.To || f.Limit > 0 && n >= f.Limit || p.To <= f.From || f.Type != 0 || f.Topic != 0 {
+			return nil
+		}
+		if asJSON {
+			return out.Encode(lostLine{Lost: p.Hole, Bytes: p.Bytes(), Known: p.Known})
+		}
+		_, err := fmt.Fprintf(w, "%d LOST %s (%s)\n", p.From, p.Hole, p.Why)
 		return err
 	})
 	if errors.Is(err, errEnough) {
@@ -121,25 +138,50 @@ func detailOf(r record.Record) (any, record.TopicID, error) {
 			Topic: d.Topic, Group: d.Group, Queue: d.Queue, Offset: d.Offset, Reason: d.Reason, Attempts: d.Attempts, History: d.History,
 			Message: messageLine(&d.Msg),
 		}, d.Msg.Topic, err
+	case record.TypeMove:
+		in, err := record.Unwrap(r)
+		if err != nil {
+			return nil, 0, err
+		}
+		detail, topic, err := detailOf(in)
+		return moved{From: in.Pos, Type: in.Type.String(), Record: detail}, topic, err
+	case record.TypeSnapshot:
+		p, err := record.DecodeSnapshot(r.Body)
+		return chunk{At: p.At, Chunk: p.Chunk, Last: p.Last, View: string(p.View), Data: len(p.Data)}, 0, err
+	case record.TypeTrim:
+		t, err := record.DecodeTrim(r.Body)
+		return plain(t), 0, err
 	case record.TypePopCk:
 		var c record.PopCk
 		err := record.DecodePopCk(r.Body, &c)
-		return lease{
-			Topic: c.Topic, Group: c.Group, Until: c.Until, Session: c.Session, Client: c.Client, ClientName: string(c.ClientName),
-			AttemptID: string(c.AttemptID), Sections: c.Sections,
-		}, c.Topic, err
+		return plain(c), c.Topic, err
 	case record.TypePopAck:
 		a, err := record.DecodePopAck(r.Body)
-		return a, 0, err
+		return plain(a), 0, err
 	case record.TypePopChange:
 		c, err := record.DecodePopChange(r.Body)
-		return c, c.Topic, err
+		return plain(c), c.Topic, err
 	case record.TypeSkip:
 		s, err := record.DecodeSkip(r.Body)
-		return s, s.Topic, err
+		return plain(s), s.Topic, err
 	case record.TypeSessionEnd:
 		s, err := record.DecodeSessionEnd(r.Body)
-		return s, 0, err
+		return plain(s), 0, err
+	case record.TypeDeliver:
+		d, err := record.DecodeDeliver(r.Body)
+		return plain(d), d.Topic, err
+	case record.TypeTxnEnd:
+		e, err := record.DecodeTxnEnd(r.Body)
+		return plain(e), e.Topic, err
+	case record.TypeTxnCheck:
+		c, err := record.DecodeTxnCheck(r.Body)
+		return plain(c), 0, err
+	case record.TypeRecall:
+		c, err := record.DecodeRecall(r.Body)
+		return plain(c), c.Topic, err
+	case record.TypeOffset:
+		o, err := record.DecodeOffsets(r.Body)
+		return plain(o), 0, err
 	case record.TypeMeta:
 		m, err := record.DecodeMeta(r.Body)
 		return meta{Kind: m.Kind, Version: m.Version, ID: m.ID, Deleted: m.Deleted, Name: string(m.Name), Value: json.RawMessage(valid(m.Value))}, 0, err
@@ -158,15 +200,20 @@ func valid(b []byte) []byte {
 	return []byte("null")
 }
 
-type lease struct {
-	Topic      record.TopicID      `json:"topic"`
-	Group      record.GroupID      `json:"group"`
-	Until      int64               `json:"until"`
-	Session    bool                `json:"session,omitempty"`
-	Client     record.ClientNum    `json:"client,omitempty"`
-	ClientName string              `json:"client_name,omitempty"`
-	AttemptID  string              `json:"attempt_id,omitempty"`
-	Sections   []record.PopSection `json:"sections"`
+// moved is a record that was carried forward.
+type moved struct {
+	From   record.Pos `json:"from"`
+	Type   string     `json:"type"`
+	Record any        `json:"record"`
+}
+
+// chunk is a part of the base state of the views.
+type chunk struct {
+	At    record.Pos `json:"at"`
+	Chunk uint32     `json:"chunk"`
+	Last  bool       `json:"last,omitempty"`
+	View  string     `json:"view"`
+	Data  int        `json:"data_bytes"`
 }
 
 type meta struct {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/perigee-mq/perigee/store/commitlog"
 	"github.com/perigee-mq/perigee/store/record"
 )
 
@@ -29,6 +30,12 @@ func messageIn(r record.Record) (*record.Msg, error) {
 	case record.TypeDead:
 		d, err := record.DecodeDead(r.Body)
 		return &d.Msg, err
+	case record.TypeMove:
+		in, err := record.Unwrap(r)
+		if err != nil {
+			return nil, err
+		}
+		return messageIn(in)
 	}
 	return nil, nil
 }
@@ -36,7 +43,7 @@ func messageIn(r record.Record) (*record.Msg, error) {
 // Queue writes the messages of a topic's queues (queue -1: all) from the log, a line each.
 func (d *Dir) Queue(w io.Writer, topic record.TopicID, q record.QueueID, asJSON bool) (Tail, error) {
 	out := json.NewEncoder(w)
-	return d.scan(d.log.First(), func(r record.Record) error {
+	return d.past(d.log.First(), func(r record.Record) error {
 		m, err := messageIn(r)
 		if m == nil || err != nil {
 			return err
@@ -52,5 +59,5 @@ func (d *Dir) Queue(w io.Writer, topic record.TopicID, q record.QueueID, asJSON 
 		}
 		_, err = fmt.Fprintf(w, "topic %d queue %d offset %d: position %d size %d %s %s\n", p.Topic, p.Queue, p.Offset, p.Pos, p.Size, p.Time, p.ID)
 		return err
-	})
+	}, func(commitlog.Past) error { return nil })
 }

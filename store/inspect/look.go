@@ -8,6 +8,7 @@ import (
 	"github.com/perigee-mq/perigee/internal/vfs"
 	"github.com/perigee-mq/perigee/store"
 	"github.com/perigee-mq/perigee/store/checkpoint"
+	"github.com/perigee-mq/perigee/store/commitlog"
 	"github.com/perigee-mq/perigee/store/record"
 )
 
@@ -47,7 +48,7 @@ func (d *Dir) Look() (*Quick, error) {
 		q.Checkpoint = newest.Pos
 		from = max(from, newest.Pos)
 	}
-	tail, err := d.scan(from, func(record.Record) error { return nil })
+	tail, err := d.past(from, func(record.Record) error { return nil }, func(commitlog.Past) error { return nil })
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/perigee-mq/perigee/broker"
 	"github.com/perigee-mq/perigee/broker/engine"
 	"github.com/perigee-mq/perigee/internal/obs"
+	"github.com/perigee-mq/perigee/internal/vfs"
 )
 
 // brokerSettings are the settings of a broker.
@@ -26,6 +27,9 @@ type brokerSettings struct {
 	ID             uint32   `koanf:"id" help:"number of this replica in its group, from 1"`
 	Controller     []string `koanf:"controller" help:"addresses of the controllers"`
 }
+
+// dataFS holds the data of brokers. Tests put one with faults here.
+var dataFS = vfs.OS
 
 func newBroker() *cobra.Command {
 	s := &brokerSettings{logSettings: defaultLog(), storeSettings: defaultStore(1 << 30), drainSettings: defaultDrain(), Addr: "127.0.0.1:10911", ID: 1, Controller: []string{}}
@@ -80,7 +84,7 @@ func (s *brokerSettings) run(c *cobra.Command) error {
 	eo := s.engine()
 	boundEngine(guard, &eo)
 	b := broker.New(broker.Options{
-		DataDir: s.DataDir, Group: s.Group, ID: s.ID, Listener: ln, Advertise: advertise(s.Advertise, ln), Controller: conn, DrainTimeout: s.DrainTimeout,
+		DataDir: s.DataDir, Group: s.Group, ID: s.ID, FS: dataFS, Listener: ln, Advertise: advertise(s.Advertise, ln), Controller: conn, DrainTimeout: s.DrainTimeout,
 		SegmentBytes: int64(s.SegmentBytes), DropRate: int64(s.RetentionRate), DuplicateWindow: s.window(), DuplicateBytes: int64(s.DuplicateMemory), SkipDamage: s.OnDamage == "skip", Engine: eo, Metrics: metrics.Meter("broker"), MetricsLimit: s.MetricsLimit, Release: version, Log: log,
 	})
 	parts := []string{"addr=" + ln.Addr().String()}

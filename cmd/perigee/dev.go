@@ -145,7 +145,7 @@ func (s *devSettings) wire(dir string, ln net.Listener, log *slog.Logger) (*devP
 		return nil, err
 	}
 	d.broker = broker.New(broker.Options{
-		DataDir: filepath.Join(dir, "broker"), Group: devGroup, ID: 1, Advertise: s.advertised(ln), Controller: conn, DrainTimeout: s.DrainTimeout,
+		DataDir: filepath.Join(dir, "broker"), Group: devGroup, ID: 1, FS: dataFS, Advertise: s.advertised(ln), Controller: conn, DrainTimeout: s.DrainTimeout,
 		SegmentBytes: int64(s.SegmentBytes), DropRate: int64(s.RetentionRate), DuplicateWindow: s.window(), DuplicateBytes: int64(s.DuplicateMemory), SkipDamage: s.OnDamage == "skip", Engine: eo, Metrics: d.metrics.Meter("broker"), MetricsLimit: s.MetricsLimit, Release: version, Log: log.With("tier", "broker"),
 	})
 	po := proxy.Options{

@@ -1,12 +1,19 @@
 package main
 
 import (
+	"os"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-func TestMain(m *testing.M) { testscript.Main(m, map[string]func(){"perigee": main}) }
+func TestMain(m *testing.M) {
+	if when := os.Getenv("TEST_FAULT_WHEN"); when != "" { // this is a process of TestFailStop
+		dataFS = faultyWhen(when)
+		main()
+	}
+	testscript.Main(m, map[string]func(){"perigee": main})
+}
 
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{

@@ -223,7 +223,8 @@ func (l *Log) fail(err error) error {
 	if !l.failed.CompareAndSwap(nil, &failure{wrapped}) {
 		return l.Err()
 	}
-	l.o.Log.LogAttrs(context.Background(), slog.LevelError, "commit log failed and takes no more records; check its disk, the broker stops by itself", slog.String("dir", l.o.Dir), slog.String("error", err.Error()))
+	// Whoever has the log reports it with what to do: one line is enough.
+	l.o.Log.LogAttrs(context.Background(), slog.LevelDebug, "commit log failed and takes no more records", slog.String("dir", l.o.Dir), slog.String("error", err.Error()))
 	if f := l.o.Events.Failed; f != nil {
 		f(wrapped)
 	}

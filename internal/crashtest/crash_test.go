@@ -16,7 +16,7 @@ var fewRounds = map[string]int{"dev": 6, "cluster": 3}
 
 // TestKillDev kills a whole service in one process, again and again, under calls of every kind.
 //
-//fault:kill perigee dev is killed (kill -9) at random, in a segment roll, in a checkpoint, in its recovery, twice in a row, under calls of every kind => every answer holds: see the rules in internal/crashtest/history
+//fault:kill perigee dev is killed (kill -9) at random, in a segment roll, in a checkpoint, in a step of retention, in its recovery, twice in a row, under calls of every kind; some starts find the log without the files of any view => every answer holds: see the rules in internal/crashtest/history
 func TestKillDev(t *testing.T) { campaign(t, "dev") }
 
 // TestKillCluster kills controller, brokers and proxies of a cluster, alone and together.

@@ -46,6 +46,7 @@ func newPlace(mode, dir string, retention bool) (*place, error) {
 			return nil, err
 		}
 		add("dev", append([]string{"dev", "--data-dir", filepath.Join(dir, "dev"), "--grpc-addr", grpc, "--http-addr", "127.0.0.1:0"}, small...)...)
+		p.procs[0].data = filepath.Join(dir, "dev", "broker")
 		p.proxies, p.victims, p.brokers = []string{grpc}, [][]string{{"dev"}}, []string{"dev"}
 		return p, nil
 	}
@@ -63,6 +64,7 @@ func newPlace(mode, dir string, retention bool) (*place, error) {
 	add("controller", "controller", "--data-dir", filepath.Join(dir, "controller"), "--addr", addrs[0], "--raft-addr", addrs[1])
 	for i, group := range []string{"a", "b"} {
 		add(group, append([]string{"broker", "--data-dir", filepath.Join(dir, group), "--addr", addrs[2+i], "--group", group, "--id", "1", "--controller", addrs[0]}, small...)...)
+		p.proc(group).data = filepath.Join(dir, group)
 	}
 	for i := range 2 {
 		add(fmt.Sprint("proxy", i), "proxy", "--grpc-addr", addrs[4+i], "--http-addr", "127.0.0.1:0", "--controller", addrs[0], "--auto-create=false")
@@ -185,6 +187,12 @@ func (p *place) round(rng *rand.Rand) (what string, back time.Duration, err erro
 			return "", 0, err
 		}
 		again = ", again when it served"
+	}
+	if slices.Contains(names, broker.name) && rng.IntN(8) == 0 {
+		if err := broker.forget(); err != nil {
+			return "", 0, err
+		}
+		again += ", without the files of its views"
 	}
 	began := time.Now()
 	if err := p.start(names...); err != nil {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -18,6 +19,7 @@ type process struct {
 	name string
 	bin  string
 	log  string // file that takes all its logs
+	data string // directory of its broker, if it has one
 	args []string
 
 	cmd   *exec.Cmd
@@ -104,6 +106,16 @@ func (p *process) kill() error {
 	}
 	_ = p.cmd.Process.Signal(syscall.SIGKILL)
 	<-p.ended
+	return nil
+}
+
+// forget removes the files of all views of a broker that is down: they can be made from the log.
+func (p *process) forget() error {
+	for _, view := range []string{"checkpoint", "queue", "index", "dedup"} {
+		if err := os.RemoveAll(filepath.Join(p.data, view)); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) {
@@ -12,7 +14,19 @@ func TestMain(m *testing.M) {
 		dataFS = faultyWhen(when)
 		main()
 	}
-	testscript.Main(m, map[string]func(){"perigee": main})
+	testscript.Main(tight{m}, map[string]func(){"perigee": main})
+}
+
+// tight are tests after which no goroutine may be left.
+type tight struct{ *testing.M }
+
+func (m tight) Run() int {
+	code := m.M.Run()
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Println("FAIL:", err)
+		return 1
+	}
+	return code
 }
 
 func TestScripts(t *testing.T) {

@@ -21,6 +21,8 @@ const Module = "github.com/perigee-mq/perigee"
 type Package struct {
 	Path  string // within the module, "." for its root
 	Files []File
+	// Tested says that it has tests, Tight that they look for goroutines that are left.
+	Tested, Tight bool
 }
 
 // File is one source file that is not a test.
@@ -42,6 +44,7 @@ func Check(packages []Package) []string {
 	var faults []string
 	for _, p := range packages {
 		faults = append(faults, checkDoc(p)...)
+		faults = append(faults, checkTight(p)...)
 		for _, f := range p.Files {
 			for _, imported := range f.Imports {
 				faults = append(faults, checkImport(p, f, imported)...)
@@ -50,6 +53,18 @@ func Check(packages []Package) []string {
 		}
 	}
 	return append(faults, unusedPauses(packages)...)
+}
+
+// checkTight wants every package's tests to look for goroutines that are left.
+func checkTight(p Package) []string {
+	_, may := loose[p.Path]
+	switch {
+	case p.Tested && !p.Tight && !may:
+		return []string{fmt.Sprintf("%s has tests that do not look for goroutines which are left: add a TestMain with goleak.VerifyTestMain. See loose in internal/archtest/rules.go", p.Path)}
+	case p.Tight && may:
+		return []string{fmt.Sprintf("%s looks for goroutines that are left: take it out of loose in internal/archtest/rules.go", p.Path)}
+	}
+	return nil
 }
 
 // checkDoc wants the package comment on exactly one file.

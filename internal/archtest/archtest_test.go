@@ -146,3 +146,15 @@ func TestParse(t *testing.T) {
 	_, err = parse(listed{Dir: dir, GoFiles: []string{"c.go"}})
 	require.ErrorContains(t, err, "c.go")
 }
+
+func TestTight(t *testing.T) {
+	p := pkg("proxy/route")
+	require.Empty(t, Check([]Package{p}), "no tests, no goroutines of tests")
+	p.Tested = true
+	require.Contains(t, strings.Join(Check([]Package{p}), ""), "goleak.VerifyTestMain")
+	p.Tight = true
+	require.Empty(t, Check([]Package{p}))
+	loose["proxy/route"] = "for this test"
+	defer delete(loose, "proxy/route")
+	require.Contains(t, strings.Join(Check([]Package{p}), ""), "take it out of loose")
+}

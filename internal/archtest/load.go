@@ -22,12 +22,14 @@ type listed struct {
 	GoFiles        []string
 	CgoFiles       []string
 	IgnoredGoFiles []string // for other systems, and tests for them
+	TestGoFiles    []string
+	XTestGoFiles   []string
 }
 
 // Load reads the tree at root by one call of go list. Files for other operating
 // systems are read too.
 func Load(root string) ([]Package, error) {
-	cmd := exec.Command("go", "list", "-e", "-json=ImportPath,Dir,GoFiles,CgoFiles,IgnoredGoFiles", "./...")
+	cmd := exec.Command("go", "list", "-e", "-json=ImportPath,Dir,GoFiles,CgoFiles,IgnoredGoFiles,TestGoFiles,XTestGoFiles", "./...")
 	cmd.Dir = root
 	out, err := cmd.Output()
 	if err != nil {
@@ -67,6 +69,14 @@ func parse(l listed) (Package, error) {
 			return Package{}, err
 		}
 		p.Files = append(p.Files, f)
+	}
+	for _, name := range slices.Concat(l.TestGoFiles, l.XTestGoFiles) {
+		f, err := parseFile(filepath.Join(l.Dir, name))
+		if err != nil {
+			return Package{}, err
+		}
+		p.Tested = true
+		p.Tight = p.Tight || slices.Contains(f.Imports, "go.uber.org/goleak")
 	}
 	return p, nil
 }

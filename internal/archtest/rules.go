@@ -229,5 +229,8 @@ func forbiddenToPure(imported string) bool {
 	return slices.Contains([]string{"os", "net", "net/http", "sync", "sync/atomic", "context", "log", "log/slog", "math/rand", "math/rand/v2", "crypto/rand", "syscall"}, imported)
 }
 
+// loose are the packages whose tests need not look for goroutines that are left, with the reason.
+var loose = map[string]string{}
+
 // pauses are the packages that may use time.Sleep, with the reason.
 var pauses = map[string]string{}

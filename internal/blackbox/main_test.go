@@ -3,11 +3,14 @@ package blackbox
 import (
 	"flag"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"sync"
 	"testing"
+
+	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) {
@@ -27,6 +30,11 @@ func TestMain(m *testing.M) {
 	}
 	if scratch != "" {
 		_ = os.RemoveAll(scratch)
+	}
+	http.DefaultClient.CloseIdleConnections()
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Println("FAIL:", err)
+		code = 1
 	}
 	os.Exit(code)
 }

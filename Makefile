@@ -100,6 +100,10 @@ fuzz: ## run every fuzz target for FUZZTIME (default 20s)
 crash: ## kill processes under load ROUNDS times (default 200) and check every answer; MODE=dev|cluster, SEED, CRASH_TIME
 	@hack/crash.sh
 
+.PHONY: soak
+soak: build ## run a service for SOAK_TIME (default 1h) under a load of everything; memory, files and lag must stay flat
+	@go run ./internal/soak -time $(or $(SOAK_TIME),1h)
+
 .PHONY: power
 power: ## run the tests that take the power away from files, COUNT times (default 5)
 	CGO_ENABLED=0 go test -count=$(or $(COUNT),5) -run 'Crash|Power' ./internal/vfs/... ./store/... ./broker/... ./controller/...

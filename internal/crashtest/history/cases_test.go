@@ -228,6 +228,8 @@ var cases = []struct {
 	{"from behind a reset", "nothing comes from behind a reset", Rules{}, []Op{
 		call(Send, 0, 10, OK, sent("m")), reset(1), call(Receive, 50, 60, OK, came("m", 0, 2, 55)),
 	}},
+	{"passed over by a reset, and deleted", "", Rules{Drained: true, Retention: true, Reads: []Sub{{"g", "t"}}}, []Op{call(Send, 0, 10, OK, sent("m")), reset(1)}},
+	{"passed over by a reset, and lost", "what was answered is stored", drainedRules, []Op{call(Send, 0, 10, OK, sent("m")), reset(1)}},
 	{"positions grow", "", Rules{}, []Op{position(SetOffset, 0, 10, OK, 5), position(SetOffset, 11, -1, Unknown, 7), position(GetOffset, 20, 30, OK, 7)}},
 	{"a position went back", "stored positions never go back", Rules{}, []Op{
 		position(SetOffset, 0, 10, OK, 5), position(SetOffset, 11, 15, OK, 7), position(GetOffset, 20, 30, OK, 5),

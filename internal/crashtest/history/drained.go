@@ -38,7 +38,7 @@ func (c *checker) copies(m *message) {
 		c.violate("what was committed is there", "%s", m.id)
 	case half(m), recalled, rolled, slices.ContainsFunc(m.recalls, func(o *Op) bool { return o.Outcome != Fail }):
 		// Judged when it came.
-	case n == 0:
+	case n == 0 && !c.mayBeGone(m.topic):
 		c.violate("what was answered is stored", "%s of %s is lost; recalls: %d", m.id, m.topic, len(m.recalls))
 	}
 	for _, t := range m.tries {
@@ -51,9 +51,14 @@ func (c *checker) copies(m *message) {
 	}
 }
 
+// mayBeGone tells whether messages of a topic may go before anybody has seen them: a reset has done with them.
+func (c *checker) mayBeGone(topic string) bool {
+	return c.rules.Retention && slices.ContainsFunc(c.all[Reset], func(r *Op) bool { return r.Topic == topic && r.Outcome != Fail })
+}
+
 // whole checks that of one call all messages are there or none.
 func (c *checker) whole(m *message) {
-	if len(m.recalls) > 0 || half(m) {
+	if len(m.recalls) > 0 || half(m) || c.mayBeGone(m.topic) {
 		return
 	}
 	for _, n := range m.mates {

@@ -65,7 +65,7 @@ var rules = []rule{
 	{name: openHere, share: 0.5, least: 300},
 	{name: lag, share: 0.5, least: 400},
 	{name: inFlight, share: 0.5, least: 300},
-	{name: extents, share: 0.2, least: 40},
+	{name: extents, share: 0.2, least: 150},
 	{name: indexed, share: 0.2, least: 50_000},
 	{name: timers, share: 0.3, least: 500},
 	{name: halves, share: 0.3, least: 100},

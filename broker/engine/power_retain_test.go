@@ -13,6 +13,7 @@ import (
 
 	"github.com/perigee-mq/perigee/broker/retain"
 	"github.com/perigee-mq/perigee/internal/brokerapi"
+	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/internal/vfs/memfs"
 )
 
@@ -105,4 +106,36 @@ func stillThere(b *bench, msg string) {
 	slices.Sort(got)
 	require.Equal(b.t, []string{"committed", "delayed", "half", "last", "late", "leased", "waiting"}, got, msg)
 	require.Empty(b.t, b.drain(topicSync, groupA), msg)
+}
+
+// TestOldestSegmentMissing: what nobody deleted is missed, and is not taken for what retention has deleted.
+//
+//fault:files the oldest file of the log is missing, and retention has not deleted it => refused with positions; with on-damage skip the start goes on, and so does the next one
+func TestOldestSegmentMissing(t *testing.T) {
+	for _, deleted := range []bool{false, true} {
+		b := retaining(t)
+		for range 4 {
+			b.fill(topicSync)
+		}
+		if deleted {
+			b.retain(3 * time.Hour)
+		}
+		require.NoError(t, b.engine.checkpointBehind(t.Context(), b.engine.log.Durable()))
+		first := b.engine.log.Segments()[0]
+		b.kill()
+		b.restartFS()
+		require.NoError(t, b.fs.Remove(fmt.Sprintf("data/log/%020d", first.Base)))
+		err := b.open()
+		require.True(t, mqerr.Is(err, mqerr.Corrupt), "%v", err)
+		require.ErrorContains(t, err, fmt.Sprintf("only what lies before position %d", first.Base))
+		b.skip = true
+		b.mustOpen()
+		require.NoError(t, b.engine.checkpointBehind(t.Context(), b.engine.log.Durable()))
+		b.kill()
+		b.restartFS()
+		b.skip = false
+		b.mustOpen()
+		b.mustSend(topicSync, "more")
+		require.Contains(t, b.drain(topicSync, groupA), "more")
+	}
 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/store/checkpoint"
@@ -44,6 +45,23 @@ func (v *views) rebuild(o Options) (record.Pos, error) {
 		return 0, err
 	}
 	return c.Pos, nil
+}
+
+// checkBegin refuses a log that lacks more of its beginning than retention has deleted: what nobody gave up is
+// no message that was deleted. Told to go on, a start takes it for deleted from now on.
+func (v *views) checkBegin(o Options) error {
+	first, begin := v.store.Log().First(), v.carried.Begin()
+	known := slices.ContainsFunc(v.store.Log().Holes(), func(h commitlog.Hole) bool { return h.From <= begin && h.To >= first })
+	switch {
+	case first <= begin || known:
+		return nil
+	case !v.store.Skips():
+		return mqerr.New(mqerr.Corrupt, "the log begins at position %d, and only what lies before position %d was deleted: its oldest files are missing; "+
+			"bring them back from a copy, take the data of a replica, or go on without them with --on-damage skip", first, begin)
+	}
+	o.Log.Error("the oldest files of the log are missing, going on without them", "from", int64(begin), "to", int64(first))
+	v.carried.Finish(first)
+	return nil
 }
 
 // refill gives the queues of a SNAPSHOT their entries: those of records from first on that gave places within

@@ -107,6 +107,9 @@ func (v *views) recover(o Options) error {
 		}
 		r, n, err = v.replay(o, from)
 	}
+	if err == nil {
+		err = v.checkBegin(o)
+	}
 	if err != nil {
 		return err
 	}

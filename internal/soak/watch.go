@@ -24,6 +24,7 @@ const (
 	files      = "files"
 	openHere   = "unacked" // messages of the ledger that are not done
 	behind     = "checkpoint_behind_mib"
+	perQueue   = "extents_per_queue" // lite topics, which are queues, live for 15 minutes at least
 	goroutines = "go_goroutines"
 	heap       = "go_memstats_heap_alloc_bytes"
 	segments   = "perigee_log_segments"
@@ -65,8 +66,8 @@ var rules = []rule{
 	{name: openHere, share: 0.5, least: 300},
 	{name: lag, share: 0.5, least: 400},
 	{name: inFlight, share: 0.5, least: 300},
-	{name: extents, share: 0.2, least: 150},
-	{name: indexed, share: 0.2, least: 50_000},
+	{name: perQueue, share: 0.3, least: 1},
+	{name: indexed, share: 0.2, least: 200_000}, // it goes by files of 65,536
 	{name: timers, share: 0.3, least: 500},
 	{name: halves, share: 0.3, least: 100},
 	{name: topics, share: 0.2, least: 6},
@@ -95,6 +96,9 @@ func (s *server) measure(ctx context.Context, at time.Duration, l *ledger) (samp
 	}
 	if _, ok := v[savedPos]; ok {
 		v[behind] = (v[writtenPos] - v[savedPos]) / (1 << 20)
+	}
+	if v[queues] > 0 {
+		v[perQueue] = v[extents] / v[queues]
 	}
 	return sample{at: at, values: v}, nil
 }

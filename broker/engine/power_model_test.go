@@ -60,7 +60,7 @@ func TestPowerCutModel(t *testing.T) {
 //
 //fault:power the power goes under calls of every kind where all topics are asynchronous => every answer from before the last flush holds; each later call has happened wholly or not at all
 func TestPowerCutAsyncModel(t *testing.T) {
-	rounds := 50 / raceSlows
+	rounds := 30 / raceSlows
 	if testing.Short() {
 		rounds = 10
 	}

@@ -110,7 +110,7 @@ func stillThere(b *bench, msg string) {
 
 // TestOldestSegmentMissing: what nobody deleted is missed, and is not taken for what retention has deleted.
 //
-//fault:files the oldest file of the log is missing, and retention has not deleted it => refused with positions; with on-damage skip the start goes on, and so does the next one
+//fault:damage the oldest file of the log is missing, and retention has not deleted it => refused with positions; with on-damage skip the start goes on, and so does the next one
 func TestOldestSegmentMissing(t *testing.T) {
 	for _, deleted := range []bool{false, true} {
 		b := retaining(t)

@@ -10,6 +10,7 @@ import (
 	"github.com/perigee-mq/perigee/broker/engine"
 	"github.com/perigee-mq/perigee/internal/cfg"
 	"github.com/perigee-mq/perigee/internal/memory"
+	"github.com/perigee-mq/perigee/internal/obs"
 	"github.com/perigee-mq/perigee/proxy/server"
 )
 
@@ -39,15 +40,10 @@ func (s memorySettings) guard(m metric.Meter, log *slog.Logger) (*memory.Guard, 
 	}
 	g := memory.New(limit, log)
 	g.Apply()
-	bytes, err := m.Int64ObservableGauge("perigee_memory", metric.WithUnit("bytes"), metric.WithDescription("memory of the process: its limit, and what is in use for good"))
-	if err != nil {
-		return nil, err
-	}
-	refused, err := m.Int64ObservableCounter("perigee_memory_refused", metric.WithDescription("how often new work was refused because memory was nearly used up"))
-	if err != nil {
-		return nil, err
-	}
-	_, err = m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+	r := obs.NewInstruments(m)
+	bytes := r.Gauge("perigee_memory", "memory of the process: its limit, and what is in use for good (live; absent until it was measured)", "bytes", "kind")
+	refused := r.Counter("perigee_memory_refused", "how often new work was refused because memory was nearly used up")
+	return g, r.Observe(func(_ context.Context, o metric.Observer) error {
 		s := g.Stats()
 		o.ObserveInt64(bytes, s.Limit, metric.WithAttributes(attribute.String("kind", "limit")))
 		if s.Live > 0 {
@@ -55,8 +51,7 @@ func (s memorySettings) guard(m metric.Meter, log *slog.Logger) (*memory.Guard, 
 		}
 		o.ObserveInt64(refused, s.Refused)
 		return nil
-	}, bytes, refused)
-	return g, err
+	})
 }
 
 // Shares of the memory limit that the large holders of memory may have at most.

@@ -147,7 +147,7 @@ func writeMetricsPage(t *testing.T, listed map[string]obs.Instrument) {
 	t.Helper()
 	var b strings.Builder
 	b.WriteString(metricsHead)
-	for _, part := range []string{"broker", "proxy", "controller"} {
+	for _, part := range []string{"broker", "proxy", "controller", "process"} {
 		fmt.Fprintf(&b, "\n## Of a %s\n\n| metric | type | unit | labels | meaning |\n|---|---|---|---|---|\n", part)
 		for _, name := range slices.Sorted(maps.Keys(listed)) {
 			if i := listed[name]; i.Part == part {
@@ -160,5 +160,8 @@ func writeMetricsPage(t *testing.T, listed map[string]obs.Instrument) {
 	}
 	have, err := os.ReadFile(metricsPage)
 	require.NoError(t, err)
+	for name, i := range listed {
+		require.Contains(t, b.String(), "`"+name+"`", "part %q has no table", i.Part)
+	}
 	require.Equal(t, b.String(), string(have), "run: go test ./cmd/perigee -run TestMetrics -update")
 }

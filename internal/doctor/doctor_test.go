@@ -152,6 +152,10 @@ var faults = []struct {
 	{"duplicate-window", Warn, "for 1m0s, not for the 10m0s", metric(1, "perigee_duplicate_window_milliseconds", 60_000)},
 	{"file-descriptors", Warn, "may open 1024 files", metric(0, "process_max_fds", 1024)},
 	{"file-descriptors", Fail, "uses 60000 of 65536", metric(0, "process_open_fds", 60_000)},
+	{"memory", Warn, "has refused new work 5 times", metric(1, "perigee_memory_refused_total", 5)},
+	{"memory", Warn, "uses 950 MiB of 1024 MiB", func(p *Picture) {
+		p.Processes[1].Metrics["perigee_memory_bytes"] = append(one(1<<30, "kind", "limit"), one(950<<20, "kind", "live")...)
+	}},
 	{"memory", Warn, "uses 1000 MiB of 1024 MiB", metric(2, "process_resident_memory_bytes", 1000<<20)},
 
 	{"data-directory", Fail, "no such directory", func(p *Picture) { p.Dir.Error = "no such directory" }},

@@ -250,10 +250,17 @@ func descriptors(p *Picture, f *Finding) {
 
 func memory(p *Picture, f *Finding) {
 	each(p, f, func(at string, m Metrics) {
-		limit, _ := m.value("go_gc_gomemlimit_bytes")
-		used, known := m.value("process_resident_memory_bytes")
-		if limit = cmp.Or(limit, 1<<62); known && limit < 1<<62 && used > memoryUsed*limit {
-			f.warn("give the process more memory (--memory-limit, GOMEMLIMIT), or lower its limits: near the limit it spends its time collecting garbage", "%s uses %.0f MiB of %.0f MiB", at, used/(1<<20), limit/(1<<20))
+		const do = "give the process more memory (--memory-limit), or lower its limits: near the limit it refuses new work"
+		limit, live := m.with("perigee_memory_bytes", "kind", "limit"), m.with("perigee_memory_bytes", "kind", "live")
+		if limit == 0 { // a controller has no limit of its own
+			limit, _ = m.value("go_gc_gomemlimit_bytes")
+			live, _ = m.value("process_resident_memory_bytes")
+		}
+		if limit = cmp.Or(limit, 1<<62); live > memoryUsed*limit {
+			f.warn(do, "%s uses %.0f MiB of %.0f MiB", at, live/(1<<20), limit/(1<<20))
+		}
+		if n, _ := m.value("perigee_memory_refused_total"); n > 0 {
+			f.warn(do, "%s has refused new work %.0f times since its start because memory was nearly used up", at, n)
 		}
 	}, "process_resident_memory_bytes")
 }

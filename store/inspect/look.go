@@ -2,7 +2,6 @@ package inspect
 
 import (
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/perigee-mq/perigee/internal/vfs"
@@ -31,10 +30,13 @@ func (d *Dir) Look() (*Quick, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(segments) > 0 {
-		from = slices.Max(segments)
-		if promised, err := d.log.Promised(); err == nil && promised < from && len(segments) > 1 {
-			from = segments[len(segments)-2] // the newest file was only prepared
+	promised, err := d.log.Promised()
+	if err != nil {
+		return nil, err
+	}
+	for _, base := range segments { // in order; the last ones may only be prepared
+		if base < promised {
+			from = base
 		}
 	}
 	newest, damaged, err := d.checkpoints()

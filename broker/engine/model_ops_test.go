@@ -55,7 +55,7 @@ var worldOps = []worldOp{
 	{"topic made anew", 10, (*world).newTopic},
 	{"group made anew", 10, (*world).newGroup},
 	{"group changes its order", 12, (*world).reorder},
-	{"retention", 14, (*world).retain},
+	{"retention", 20, (*world).retain},
 	{"restart from the log", 10, func(w *world) bool { w.restart(0); return true }},
 	{"restart from a checkpoint", 10, func(w *world) bool { w.restart(1); return true }},
 	{"restart without views", 10, func(w *world) bool { w.restart(3); return true }},

@@ -121,6 +121,46 @@ func TestRetentionHalves(t *testing.T) {
 	require.Equal(t, first.Pos, b.findID(topicSync, "commit")[0].Pos)
 	b.age(4, 3*days)
 	require.Empty(t, b.findID(topicSync, "commit"))
+
+	// Ended and done by everybody before its part of the log goes: the record of the verdict does not say all.
+	cross := b.mustHalf("across", "four")
+	for range 2 {
+		b.fill(topicAsync)
+		b.clock.advance(23 * time.Hour)
+	}
+	require.NoError(t, b.end("across", true))
+	require.Equal(t, []string{"four"}, b.drain(topicSync, groupA))
+	require.Equal(t, []string{"four"}, b.drain(topicSync, groupB))
+	b.age(3, 3*days)
+	require.Greater(t, b.engine.log.First(), record.Pos(cross.Pos))
+	b.rebuilt()
+	require.Len(t, b.findID(topicSync, "across"), 1)
+}
+
+// TestRetentionHole: a delayed message that everybody has done is not carried; who comes later passes its place.
+func TestRetentionHole(t *testing.T) {
+	b := retaining(t)
+	m, next := b.later("done", days), message("next")
+	m.Queue, next.Queue = 0, 0
+	b.sendAll(topicSync, m)
+	for range 2 {
+		b.fill(topicAsync)
+		b.clock.advance(23 * time.Hour)
+	}
+	b.settle()
+	b.sendAll(topicSync, next)
+	require.Equal(t, []string{"done", "next"}, b.drain(topicSync, groupA))
+	b.age(3, 3*days)
+	for range 2 {
+		require.Equal(t, []string{"next"}, b.drain(topicSync, groupB))
+		p, err := b.pull(brokerapi.PullRequest{Topic: brokerapi.TopicID(topicSync), Queue: 0, Max: 10})
+		require.NoError(t, err)
+		require.Equal(t, []string{"next"}, p.bodies)
+		_, err = b.proxy.Reset(t.Context(), &brokerapi.ResetRequest{Topic: brokerapi.TopicID(topicSync), Group: brokerapi.GroupID(groupB), To: brokerapi.ResetBegin})
+		require.NoError(t, err)
+		b.rebuilt()
+	}
+	require.Zero(t, b.lostOf(topicSync, groupA)+b.lostOf(topicSync, groupB))
 }
 
 // TestRetentionLeases: who has a message goes on with it: acks, expiries, dead letters.

@@ -3,9 +3,10 @@ package model
 import "github.com/perigee-mq/perigee/internal/brokerapi"
 
 // Trimmed tells that a queue begins at an offset now: nobody gets what lies below for the first time. It
-// returns how many messages a group loses that was handed none of them.
-func (m *Model) Trimmed(t brokerapi.TopicID, q brokerapi.QueueID, first brokerapi.QueueOffset) map[brokerapi.GroupID]int64 {
-	lost := map[brokerapi.GroupID]int64{}
+// returns how many messages a group loses that was handed none of them, and how many others it was not handed
+// because they were deleted before: it may have passed those or not.
+func (m *Model) Trimmed(t brokerapi.TopicID, q brokerapi.QueueID, first brokerapi.QueueOffset) (lost, before map[brokerapi.GroupID]int64) {
+	lost, before = map[brokerapi.GroupID]int64{}, map[brokerapi.GroupID]int64{}
 	top := m.topics[t]
 	if top.First == nil {
 		top.First = map[brokerapi.QueueID]brokerapi.QueueOffset{}
@@ -17,12 +18,16 @@ func (m *Model) Trimmed(t brokerapi.TopicID, q brokerapi.QueueID, first brokerap
 		}
 		x.Trimmed = true
 		for id := range m.groups {
-			if m.sub(t, id)[x] == nil {
+			switch {
+			case m.sub(t, id)[x] != nil:
+			case x.Hole:
+				before[id]++
+			default:
 				lost[id]++
 			}
 		}
 	}
-	return lost
+	return lost, before
 }
 
 // Begin is the first offset of a queue.

@@ -66,6 +66,9 @@ func IdentityOf(f vfs.FS, dir string) (Identity, error) {
 
 func newIdentity(f vfs.FS, dir string) (Identity, error) {
 	id := Identity{Format: FormatVersion}
+	if _, err := f.Stat(filepath.Join(dir, "VERSION")); err == nil {
+		return id, mqerr.New(mqerr.Invalid, "data directory %s is a controller's, not a broker's: check --data-dir", dir)
+	}
 	names, err := f.List(filepath.Join(dir, LogDir))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return id, err

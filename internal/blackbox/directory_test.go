@@ -70,6 +70,8 @@ func TestDirectories(t *testing.T) {
 	if err := k.controller.stop(); err != nil {
 		t.Fatal(err)
 	}
+	refuses(t, broker(dir("controller"), "b", "1", k.ctlAddr), dir("controller"), "is a controller's")
+	refuses(t, controller(dir("a"), "c1"), dir("a"), "no controller's")
 	refuses(t, controller(dir("controller"), "c9"), dir("controller"), `belongs to controller "c1"`)
 	k.startController()
 	k.adminBack(p.c)

@@ -83,6 +83,9 @@ func FuzzRecord(f *testing.F) {
 		f.Add(whole(k.typ, k.encode(k.sample)))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
+		if _, err := record.DecodeHeader(b); err != nil && !mqerr.Is(err, mqerr.Corrupt) {
+			t.Fatalf("%v", err)
+		}
 		r, err := record.Decode(b)
 		if err == nil && (int(r.Size) > len(b) && r.Type != record.TypePad || len(r.Body) > len(b)) {
 			t.Fatalf("record of %d bytes from %d", r.Size, len(b))

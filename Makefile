@@ -31,12 +31,16 @@ test: ## run every test that needs Go only (no cgo, no race detector)
 
 # Tests whose servers are processes of their own, which the race detector does not see: `make test`
 # runs them.
-PROCESS_TESTS := blackbox|crashtest
+PROCESS_TESTS := blackbox|crashtest|abuse
 
 .PHONY: race
 race: ## run the tests with the race detector, in random order (needs a C compiler)
 	CGO_ENABLED=0 go test -count=1 ./internal/archtest
 	CGO_ENABLED=1 go test -race -shuffle=on $$(go list ./... | grep -Ev '/internal/($(PROCESS_TESTS))$$')
+
+.PHONY: abuse
+abuse: ## load and abuse at full size: prints figures (takes minutes, and several GiB of memory for a while)
+	TEST_ABUSE_FULL=1 CGO_ENABLED=0 go test -count=1 -timeout 40m -v ./internal/abuse
 
 .PHONY: mutate
 mutate: ## switch rules off, one at a time: the tests must catch each (TRUST=1: they have just passed as the code is)

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -46,7 +45,7 @@ func TestDecodersAreFuzzed(t *testing.T) {
 	for dir, list := range names {
 		for _, name := range list {
 			named := regexp.MustCompile(`\b` + name + `\b`).MatchString(tests[dir])
-			assert.True(t, fuzzed[dir] && named, "%s: %s has no fuzz target", dir, name)
+			require.True(t, fuzzed[dir] && named, "%s: %s has no fuzz target", dir, name)
 		}
 	}
 }

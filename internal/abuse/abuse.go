@@ -117,11 +117,11 @@ func (p *process) cpu() time.Duration {
 	return time.Duration(user+system) * 10 * time.Millisecond
 }
 
-// metric sums the samples of a metric whose line contains all of labels; false if there is none.
-func (p *process) metric(name string, labels ...string) (sum float64, found bool, err error) {
+// metric sums the samples of a metric whose line contains all of labels.
+func (p *process) metric(name string, labels ...string) (sum float64, err error) {
 	resp, err := http.Get("http://" + p.http + "/metrics")
 	if err != nil {
-		return 0, false, err
+		return 0, err
 	}
 	defer resp.Body.Close()
 	sc := bufio.NewScanner(resp.Body)
@@ -139,11 +139,11 @@ lines:
 		}
 		v, err := strconv.ParseFloat(line[strings.LastIndexByte(line, ' ')+1:], 64)
 		if err != nil {
-			return 0, false, err
+			return 0, err
 		}
-		sum, found = sum+v, true
+		sum += v
 	}
-	return sum, found, sc.Err()
+	return sum, sc.Err()
 }
 
 // Frames of HTTP/2, as far as they are needed to misuse it.

@@ -119,7 +119,7 @@ func (s *server) below(what string) int64 {
 	n, err := s.anonymous()
 	require.NoError(s.t, err)
 	require.Less(s.t, n, s.limit, "%s: anonymous memory", what)
-	goroutines, _, err := s.metric("go_goroutines")
+	goroutines, err := s.metric("go_goroutines")
 	require.NoError(s.t, err)
 	s.t.Logf("%s: %d MiB anonymous memory, %.0f goroutines", what, n>>20, goroutines)
 	return n
@@ -137,7 +137,7 @@ func until(t *testing.T, what string, ok func() bool) {
 
 func (s *server) gauge(name string, labels ...string) float64 {
 	s.t.Helper()
-	v, _, err := s.metric(name, labels...)
+	v, err := s.metric(name, labels...)
 	require.NoError(s.t, err)
 	return v
 }

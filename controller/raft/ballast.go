@@ -44,6 +44,10 @@ func (b *ballast) keep() (have bool, free uint64, known bool) {
 	if err != nil {
 		return b.have, 0, false
 	}
+	if !b.have { // a former process may have kept it
+		info, err := b.fs.Stat(b.path())
+		b.have = err == nil && info.Size >= ballastBytes
+	}
 	if b.have || u.Free < 3*ballastBytes {
 		return b.have, u.Free, true
 	}

@@ -108,3 +108,27 @@ func TestStopOnFullDisk(t *testing.T) {
 	n.stop(t)
 	_ = f.Error()
 }
+
+// The ballast of a former process counts: a controller that starts on a full disk has its space.
+//
+//fault:space a controller starts on a full disk => the space that is kept for this lets it lead
+func TestStartOnFullDisk(t *testing.T) {
+	disk := smalldisk.Mount(t, 16<<20)
+	dir := filepath.Join(disk.Dir, "controller")
+	n := mustOpen(t, Options{Dir: dir})
+	n.put(t, "before")
+	n.stop(t)
+	disk.Fill(0)
+	n = mustOpen(t, Options{Dir: dir})
+	defer n.stop(t)
+	if _, err := n.Apply(state.Resign{Shard: 1}); mqerr.Is(err, mqerr.DiskFull) {
+		t.Errorf("brokers cannot come back: %v", err)
+	}
+	if !n.ballast.spend() || disk.Free() < ballastBytes {
+		t.Errorf("%d bytes are free", disk.Free())
+	}
+	if n.ballast.spend() {
+		t.Error("it was spent twice")
+	}
+	disk.Empty()
+}

@@ -223,9 +223,24 @@ func TestLostMark(t *testing.T) {
 	_, _, err := start(options(fs))
 	require.True(t, mqerr.Is(err, mqerr.Corrupt), "%v", err)
 	require.Equal(t, before, fs.Ops())
+	o := options(fs)
+	o.ReadOnly = true
+	l, err := commitlog.Open(o)
+	require.NoError(t, err)
+	var past []commitlog.Past
+	_, torn, err := l.ScanPast(0, func(record.Record) error { return nil }, func(p commitlog.Past) error { past = append(past, p); return nil })
+	require.NoError(t, err)
+	require.NoError(t, torn)
+	require.Len(t, past, 1, "a repair finds what the start refused")
+	require.Equal(t, all[1].pos, past[0].From)
+	require.Equal(t, all[2].pos, past[0].To)
+	l.Kill()
+	skipped, found := mustStart(t, skipping(fs.Crash(rand.New(rand.NewPCG(1, 1)), 1)))
+	requireSame(t, append([]entry{all[0]}, all[2:]...), found, "on damage skip: whole records behind it stay")
+	require.Len(t, skipped.Holes(), 1)
 	poke(t, fs, 0, all[1].pos+100)
 	poke(t, fs, 2*segBytes, all[8].pos+100)
-	_, found := mustStart(t, options(fs))
+	_, found = mustStart(t, options(fs))
 	requireSame(t, all[:8], found, "the tail is cut")
 }
 

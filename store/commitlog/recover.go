@@ -155,6 +155,11 @@ func (l *Log) replay(from, promised record.Pos, apply func(record.Record) error,
 	s := l.scanner(from)
 	s.promised, s.skip = promised, l.o.SkipDamage
 	defer s.leave()
+	_, marked, err := readMark(l.o.FS, l.o.Dir)
+	if err != nil {
+		return r, from, err
+	}
+	s.unmarked = !marked
 	var c chain
 	end := func(last record.Header, pos record.Pos) {
 		r.End, r.Epoch, r.Time, r.Last = pos, last.Epoch, last.Time, Last{Pos: last.Pos, CRC: last.CRC}

@@ -135,18 +135,21 @@ type Past struct {
 }
 
 // ScanPast is Scan that goes on behind damage: lost is told of each part that is skipped, in order with
-// the records. Damage is what is no record below the position that Promised tells, in a log that was
-// recovered what is no record below Written. It returns where it ended, and what stood there instead
+// the records. Damage is what is no record below the position that Promised tells, or, if there is no mark,
+// before a whole record; in a log that was recovered, what is no record below Written. It returns where it ended, and what stood there instead
 // of a record, nil for nothing.
 func (l *Log) ScanPast(from record.Pos, fn func(record.Record) error, lost func(Past) error) (end record.Pos, torn, err error) {
-	promised := l.Written()
+	promised, marked := l.Written(), true
 	if promised == 0 {
-		if promised, err = l.Promised(); err != nil {
+		if promised, err = l.Promised(); err == nil {
+			_, marked, err = readMark(l.o.FS, l.o.Dir)
+		}
+		if err != nil {
 			return from, nil, err
 		}
 	}
 	s := l.scanner(from)
-	s.promised, s.skip = promised, true
+	s.promised, s.skip, s.unmarked = promised, true, !marked
 	defer s.leave()
 	for {
 		if s.in == nil && s.pos < l.First() {

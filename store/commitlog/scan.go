@@ -25,6 +25,8 @@ type scanner struct {
 	// promised is the position below which what is no record is damage, and skip goes on behind it.
 	promised record.Pos
 	skip     bool
+	// unmarked: no mark tells what was promised. Then what has a whole record behind it is damage, too.
+	unmarked bool
 	past     []Past // what was skipped since crossed
 
 	buf []byte // bytes from lo on
@@ -46,13 +48,29 @@ func (s *scanner) next() (r record.Record, ok bool, err error) {
 			s.pos, s.why = h.To, nil
 		}
 		r, ok, err = s.read()
-		if ok || err != nil || !s.skip || s.pos >= s.promised {
+		if ok || err != nil || !s.skip {
 			return r, ok, err
+		}
+		if damage, err := s.inDamage(); err != nil || !damage {
+			return r, false, err
 		}
 		if err := s.skipDamage(); err != nil {
 			return r, false, err
 		}
 	}
+}
+
+// inDamage tells whether what stands at pos, which is no record, is damage and not the end.
+func (s *scanner) inDamage() (bool, error) {
+	if s.pos < s.promised || !s.unmarked {
+		return s.pos < s.promised, nil
+	}
+	f := finder{segs: s.segs, epoch: s.epoch}
+	at, ok, err := f.next(s.pos)
+	if ok {
+		s.promised = at
+	}
+	return ok, err
 }
 
 // skipDamage goes on with the next whole record, or with what was never promised.

@@ -134,7 +134,9 @@ func (w *writer) fireFreed(events map[*session][]brokerapi.Ready) {
 		case f.wait.lite != nil:
 			w.noteLite(f.wait.lite)
 		case f.Client == 0:
-			w.ready.note(t.sub(f.Group))
+			if u := t.subs[f.Group]; u != nil { // not that of a deleted group
+				w.ready.note(u)
+			}
 		case !f.wait.from.closed:
 			events[f.wait.from] = append(events[f.wait.from], brokerapi.Ready{
 				Topic: brokerapi.TopicID(t.def.ID), Group: brokerapi.GroupID(f.Group), Client: f.wait.client, Count: 1,

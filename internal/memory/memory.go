@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"math"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
 	"sync/atomic"
@@ -65,19 +66,28 @@ func (g *Guard) Apply() {
 	g.log.Info("memory is limited", "limit_bytes", g.limit, "by", from)
 }
 
-// every is how often memory is looked at.
-const every = 100 * time.Millisecond
+const (
+	// every is how often memory is looked at.
+	every = 100 * time.Millisecond
+	// collectEvery is how often at most a collection is begun while work is refused: what is live is known as of the last
+	// one, and a process that refuses work may not come to the next by itself for minutes.
+	collectEvery = 5 * time.Second
+)
 
 // Run watches until ctx ends.
 func (g *Guard) Run(ctx context.Context) error {
-	samples := newSamples()
+	samples, collected := newSamples(), time.Now()
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-tick.C:
+		case now := <-tick.C:
+			if g.pressed.Load() && now.Sub(collected) >= collectEvery {
+				runtime.GC()
+				collected = time.Now()
+			}
 			g.see(samples.live())
 		}
 	}

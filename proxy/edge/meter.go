@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -28,14 +29,14 @@ type Meter interface {
 // metered is a call's stream that notes the public code of what is sent.
 type metered struct {
 	grpc.ServerStream
-	code int32
+	code atomic.Int32 // a call that is cut off may end while somebody sends
 }
 
 // SendMsg sends m.
 func (m *metered) SendMsg(msg any) error {
 	if f, ok := msg.(*frame); ok {
 		if code, ok := wire.StatusCode(f.data); ok {
-			m.code = code
+			m.code.Store(code)
 		}
 	}
 	return m.ServerStream.SendMsg(msg)
@@ -51,7 +52,7 @@ func (s *Server) metered(name string, h grpc.StreamHandler) grpc.StreamHandler {
 		began, m := time.Now(), &metered{ServerStream: ss}
 		meter.Begin()
 		err := h(srv, m)
-		meter.End(Call{Code: m.code, GRPC: status.Code(err), Took: time.Since(began)})
+		meter.End(Call{Code: m.code.Load(), GRPC: status.Code(err), Took: time.Since(began)})
 		return err
 	}
 }

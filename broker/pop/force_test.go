@@ -3,6 +3,9 @@ package pop
 import (
 	"maps"
 	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/perigee-mq/perigee/store/record"
 )
@@ -57,4 +60,34 @@ func (r *run) holes() {
 			}
 		}
 	}
+}
+
+// TestOrderOfLostMessages: a group is handed messages in order from a record on that stands behind a hole, and
+// some of what it has in flight was lost. Those are a message group; the others are known.
+func TestOrderOfLostMessages(t *testing.T) {
+	lost := false
+	tab := New(Options{Groups: func(_ Key, off record.QueueOffset, dst []uint64) (int, error) {
+		if lost && off >= 2 {
+			return 0, nil
+		}
+		dst[0] = uint64(off) + 10
+		return 1, nil
+	}})
+	k := Key{Group: 1, Topic: 1}
+	ck := &record.PopCk{Group: 1, Topic: 1, Until: 1000, Sections: []record.PopSection{{Items: []record.PopItem{
+		{Offset: 0, Attempt: 1, Prev: -1}, {Offset: 1, Attempt: 1, Prev: -1}, {Offset: 2, Attempt: 1, Prev: -1}, {Offset: 3, Attempt: 1, Prev: -1},
+	}}}}
+	require.NoError(t, tab.ApplyLease(64, ck))
+	lost = true
+	tab.Behind(&Hole{Lease: 128, Start: func(Key) record.QueueOffset { return 0 }})
+	require.NoError(t, tab.SetOrdered(1, true))
+	tab.Behind(nil)
+	require.Empty(t, tab.check())
+	tab.Advance(2000, func(Key, int) {})
+	require.Empty(t, tab.check())
+	require.Equal(t, int64(4), tab.Undone(k, 0))
+	require.NoError(t, tab.ApplyAck(&record.PopAck{Sections: []record.AckSection{{Group: 1, Topic: 1, Offsets: []record.QueueOffset{0, 1, 2, 3}}}}))
+	require.Empty(t, tab.check())
+	require.Zero(t, tab.Undone(k, 0))
+	require.NoError(t, New(Options{}).Decode(tab.Encode(nil)))
 }

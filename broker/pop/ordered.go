@@ -1,6 +1,9 @@
 package pop
 
-import "github.com/perigee-mq/perigee/store/record"
+import (
+	"github.com/perigee-mq/perigee/internal/mqerr"
+	"github.com/perigee-mq/perigee/store/record"
+)
 
 // window is how many message-group hashes are read at a time.
 const window = 32
@@ -56,7 +59,11 @@ func (t *Table) toOrdered(q *queue) error {
 		for set := p.live; set != 0 && failed == nil; set &= set - 1 {
 			s := t.spotIn(q, p, lowest(set))
 			var hash uint64
-			if hash, failed = t.hash(q, s.offset()); failed == nil {
+			hash, failed = t.hash(q, s.offset())
+			if t.hole != nil && mqerr.Is(failed, mqerr.Corrupt) {
+				hash, failed = 0, nil // its message is lost
+			}
+			if failed == nil {
 				t.join(s, t.lockOf(q, hash))
 			}
 		}

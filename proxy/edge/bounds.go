@@ -115,7 +115,7 @@ func closedConn(c net.Conn) bool {
 	return err != nil || raw.Control(func(uintptr) {}) != nil
 }
 
-var errTooManyCalls = status.Error(codes.ResourceExhausted, "this proxy has as many open calls as it takes: retry after a pause")
+var errTooManyCalls = status.Error(codes.ResourceExhausted, "this proxy has as many open calls as it takes (retry after "+callsPause+" ms)")
 
 // callsPause is the pause that a caller is asked for whom errTooManyCalls refuses.
 const callsPause = "1000"

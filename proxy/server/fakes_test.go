@@ -109,6 +109,13 @@ func (b *testBroker) Send(req *brokerapi.SendRequest, done func(*brokerapi.SendR
 	answer()
 }
 
+// last is what was sent last.
+func (b *testBroker) last() brokerapi.SendRequest {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.sent[len(b.sent)-1]
+}
+
 func clone(b []byte) []byte { return append([]byte(nil), b...) }
 
 // testBrokers finds brokers by shard.

@@ -67,8 +67,7 @@ func TestSendOnTheWire(t *testing.T) {
 			if err != nil || r.GetStatus().GetCode() != rmqv2.Code_OK || len(r.GetEntries()) != 1 {
 				t.Fatalf("%d bytes: %v, %v", size, r, err)
 			}
-			all := w.brokers[1].sent
-			got := all[len(all)-1]
+			got := w.brokers[1].last()
 			if b := got.Messages[0].Body; len(b) != size || b[size-1] != 7 {
 				t.Errorf("%d bytes arrived of %d", len(b), size)
 			}

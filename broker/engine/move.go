@@ -9,6 +9,7 @@ import (
 	"github.com/perigee-mq/perigee/broker/space"
 	"github.com/perigee-mq/perigee/broker/timer"
 	"github.com/perigee-mq/perigee/broker/txn"
+	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/store/commitlog"
 	"github.com/perigee-mq/perigee/store/queue"
 	"github.com/perigee-mq/perigee/store/record"
@@ -133,6 +134,10 @@ func (s *step) move(ctx context.Context, want need) error {
 		rec, ref, err := s.e.read(pos, 0)
 		if gone(err) {
 			continue // an earlier step left it out, since everybody had done it
+		}
+		if mqerr.Is(err, mqerr.Corrupt) && s.e.o.SkipDamage { // nobody can read it ever again
+			s.e.damaged(leased{queue: -1, offset: -1, pos: pos}, err)
+			continue
 		}
 		if err != nil {
 			return err

@@ -157,7 +157,8 @@ func entryOf(r *record.Record, m *record.Msg) queue.Entry {
 	return queue.Entry{Pos: r.Pos, Size: r.Size, Time: r.Time, TagHash: m.TagHash, GroupHash: m.GroupHash}
 }
 
-// commits appends the entries of verdicts. What is to be known of the message is in its own record.
+// commits appends the entries of verdicts. What is to be known of the message is in its own record. If that is
+// lost, in a hole or since it was damaged when it was to be carried forward, it is an entry without a size.
 func (f *filling) commits(at int64, e *record.TxnEnd) error {
 	for _, p := range e.Committed {
 		k := queue.Key{Topic: e.Topic, Queue: p.Queue}
@@ -165,7 +166,7 @@ func (f *filling) commits(at int64, e *record.TxnEnd) error {
 			continue
 		}
 		rec, ref, err := readCarried(f.v.store.Log(), f.v.carried, p.Half, 0)
-		if gone(err) && f.v.hole != nil || mqerr.Is(err, mqerr.Corrupt) && f.v.store.Skips() {
+		if gone(err) || mqerr.Is(err, mqerr.Corrupt) && f.v.store.Skips() {
 			if err := f.append(k, p.Offset, queue.Entry{Pos: p.Half, Time: at}); err != nil {
 				return err
 			}

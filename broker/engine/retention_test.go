@@ -101,6 +101,50 @@ func TestRetentionDeletesOldSegments(t *testing.T) {
 	}
 }
 
+// TestRetentionOverDamage: a part of the log that is lost, at the beginning of a file, and a message that was found
+// to be damaged since, do not keep what is old for ever where the operator chose to go on without them.
+//
+//fault:damage the first record of a file is lost, and a message that is to be carried forward is damaged, on-damage skip => retention goes on
+func TestRetentionOverDamage(t *testing.T) {
+	b := retaining(t)
+	m := message("late")
+	m.Type, m.DeliverAt = brokerapi.Delay, b.clock.Wall()+(48*time.Hour).Milliseconds()
+	late := b.sendThese(topicSync, m)
+	for range 4 {
+		b.fill(topicSync)
+	}
+	third := b.engine.log.Segments()[3].Base
+	b.kill()
+	b.restartFS()
+	b.damage(third, third+record.HeaderSize+20)
+	b.skip, b.opt.SkipDamage = true, true
+	b.mustOpen()
+	require.Len(t, b.engine.Holes(), 1)
+	b.damage(0, record.Pos(late[0].Pos)+record.HeaderSize+20)
+	b.retain(30 * time.Minute)
+	first := b.engine.log.First()
+	require.Greater(t, first, third)
+	b.rebuilt()
+	require.Equal(t, first, b.engine.log.First())
+	b.clock.advance(49 * time.Hour)
+	b.mustSend(topicSync, "more")
+	b.until("the broker goes on", func() bool { return slices.Contains(b.drain(topicSync, groupA), "more") })
+}
+
+// damage changes the byte at a position of the file that begins at base.
+func (b *bench) damage(base, pos record.Pos) {
+	b.t.Helper()
+	f, err := b.fs.Open(fmt.Sprintf("data/log/%020d", base))
+	require.NoError(b.t, err)
+	one := make([]byte, 1)
+	_, err = f.ReadAt(one, int64(pos-base))
+	require.NoError(b.t, err)
+	one[0] ^= 0x40
+	_, err = f.WriteAt(one, int64(pos-base))
+	require.NoError(b.t, err)
+	require.NoError(b.t, f.Close())
+}
+
 // TestRetentionAfterAHole: a message that came late and was done by everybody is left out, by this step and by
 // those after it.
 func TestRetentionAfterAHole(t *testing.T) {

@@ -7,7 +7,8 @@ import (
 // SegmentInfo describes a file of the log.
 type SegmentInfo struct {
 	Base, End record.Pos
-	// FirstTime is the store time of the first record, ms since 1970: no record in the file is older.
+	// FirstTime is the store time of the first record, ms since 1970: no record in the file is older. If that is
+	// lost in a hole, it is that of the record behind the hole.
 	// LastTime is one that no record in the file is newer than: that of the first record behind it, or of the
 	// newest of all. Each is -1 if it is not known: the record cannot be read, or the newest file has none yet.
 	FirstTime, LastTime int64
@@ -36,9 +37,14 @@ func (l *Log) Segments() []SegmentInfo {
 	return infos
 }
 
-// firstTime is the store time of the record at the beginning of a file.
+// firstTime is the store time of the record at the beginning of a file, or of the one behind the hole that is
+// there.
 func (l *Log) firstTime(base, written record.Pos) int64 {
-	if base >= written {
+	at := base
+	if h, lost := holeAt(l.Holes(), base); lost {
+		at = h.To
+	}
+	if at >= written {
 		return -1
 	}
 	l.timesMu.Lock()
@@ -46,7 +52,7 @@ func (l *Log) firstTime(base, written record.Pos) int64 {
 	if at, ok := l.times[base]; ok {
 		return at
 	}
-	r, ref, err := l.Read(base, 0)
+	r, ref, err := l.Read(at, 0)
 	if err != nil {
 		return -1
 	}

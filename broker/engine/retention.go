@@ -44,7 +44,8 @@ type keeper struct {
 	quit  context.CancelFunc
 	ended chan struct{}
 
-	one sync.Mutex // a step is under way
+	one  sync.Mutex // a step is under way
+	lent bool       // the log has a file more than the last watermark allows, for a step to come
 
 	mu    sync.Mutex
 	stats Retention
@@ -113,12 +114,26 @@ func (k *keeper) step(ctx context.Context, limits retain.Limits) (retain.Plan, e
 		return plan, nil
 	}
 	k.e.o.Log.Debug("retention started", "to", int64(plan.D))
-	s := &step{k: k, e: k.e, plan: plan, consumed: plan.Early && limits.Room == retain.Consumed}
-	if err := s.run(ctx); err != nil {
+	s := &step{k: k, e: k.e, plan: plan, consumed: plan.Early && limits.Room == retain.Consumed, low: state.Low}
+	err = s.run(ctx)
+	k.lend(err)
+	if err != nil {
 		k.note(func(s *Retention) { s.Failures++ })
 		return plan, err
 	}
 	return plan, nil
+}
+
+// lend lets the log have one file more at the last watermark when a step lacks room: what makes room is not to be
+// stopped by what is to keep some. It has another one when a step has given some back.
+func (k *keeper) lend(err error) {
+	switch {
+	case err == nil || !k.e.Space().Holds:
+		k.lent = false
+	case mqerr.Is(err, mqerr.DiskFull) && !k.lent:
+		k.lent = true
+		k.e.log.Grant()
+	}
 }
 
 func (k *keeper) note(f func(*Retention)) {

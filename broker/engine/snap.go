@@ -2,14 +2,54 @@ package engine
 
 import (
 	"context"
+	"errors"
 
 	"github.com/perigee-mq/perigee/broker/space"
+	"github.com/perigee-mq/perigee/store/checkpoint"
 	"github.com/perigee-mq/perigee/store/record"
 	"github.com/perigee-mq/perigee/store/snapshot"
 )
 
-// snapshot writes a state as SNAPSHOT records, one a turn.
+// makeRoom sees that there is room for what a step writes before it writes anything, where space is low: a step
+// that has to be given up in its middle costs room each time.
+func (s *step) makeRoom(ctx context.Context) error {
+	if !s.low {
+		return nil
+	}
+	var failed error
+	err := s.e.call(ctx, func(w *writer) {
+		sections, err := w.views.base()
+		if failed = err; err == nil {
+			failed = w.snapshotFits(sections)
+		}
+	})
+	if err == nil {
+		err = failed
+	}
+	return err
+}
+
+// snapshotFits tells whether the SNAPSHOT of a state has room.
+func (w *writer) snapshotFits(sections []checkpoint.Section) error {
+	size := 0
+	for i := range sections {
+		size += int(sections[i].Len()) + chunkBytes
+	}
+	if size += size / (snapshot.BodyBytes / chunkBytes); !w.hasSpace(space.Retention, size) {
+		return w.noSpace(space.Retention)
+	}
+	return nil
+}
+
+// chunkBytes is more than a chunk of a SNAPSHOT takes beside its data.
+const chunkBytes = 256
+
+// snapshot writes a state as SNAPSHOT records, one a turn, all of them or none.
 func (s *step) snapshot(ctx context.Context, state *snapState) error {
+	var failed error
+	if err := s.e.call(ctx, func(w *writer) { failed = w.snapshotFits(state.sections) }); err != nil || failed != nil {
+		return errors.Join(err, failed)
+	}
 	for c := range snapshot.Chunks(state.at, state.sections, min(snapshot.BodyBytes, s.e.log.MaxBody()/4)) {
 		var failed error
 		err := s.e.call(ctx, func(w *writer) {

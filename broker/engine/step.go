@@ -28,6 +28,7 @@ type step struct {
 	e        *Engine
 	plan     retain.Plan
 	consumed bool // nothing may go that somebody has yet to read
+	low      bool // there is little space
 
 	lost   map[carry.Reader]int64
 	moved  int64
@@ -37,7 +38,7 @@ type step struct {
 
 func (s *step) run(ctx context.Context) error {
 	s.lost = map[carry.Reader]int64{}
-	for _, part := range []func(context.Context) error{s.trim, s.carry, s.finish} {
+	for _, part := range []func(context.Context) error{s.makeRoom, s.trim, s.carry, s.finish} {
 		if err := part(ctx); err != nil {
 			return err
 		}

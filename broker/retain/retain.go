@@ -93,6 +93,9 @@ func (s *State) size(i int) int64 {
 	return int64(s.Segments[len(s.Segments)-1].End - s.Segments[i].Base)
 }
 
+// free is the bytes of the first n segments.
+func (s *State) free(n int) int64 { return int64(s.Segments[n].Base - s.Segments[0].Base) }
+
 // Plan is a decision.
 type Plan struct {
 	D    record.Pos // the log is to begin here; its present beginning if nothing goes
@@ -132,7 +135,7 @@ func (l Limits) Decide(s *State) Plan {
 	if n == 0 {
 		return s.stay(why)
 	}
-	if free := int64(s.Segments[n].Base - s.Segments[0].Base); !s.Low && free < Worth*s.Snapshot {
+	if free := s.free(n); !s.Low && free < Worth*s.Snapshot || free <= s.Snapshot {
 		return s.stay(Small)
 	}
 	return Plan{D: s.Segments[n].Base, Time: s.Segments[n].First, Early: n > old}
@@ -149,6 +152,9 @@ func (l Limits) early(s *State) int {
 	}
 	if s.Low {
 		n = max(n, min(len(s.Segments)-1, max(1, len(s.Segments)/lowShare)))
+		for n < len(s.Segments)-1 && s.free(n) <= 2*s.Snapshot { // it is to give more than it takes
+			n++
+		}
 	}
 	return n
 }

@@ -53,7 +53,9 @@ func TestDecide(t *testing.T) {
 		{name: "low, unread but old", limits: Limits{Age: 14 * time.Second}, n: 16, d: 100, change: func(s *State) { s.Low, s.Unread, s.Now = true, 0, 100_500 }},
 		{name: "too little for its snapshot", limits: Limits{Age: 3 * time.Second}, n: 6, why: Small, change: func(s *State) { s.Snapshot = 51 }},
 		{name: "enough for its snapshot", limits: Limits{Age: 3 * time.Second}, n: 6, d: 200, change: func(s *State) { s.Snapshot = 50 }},
-		{name: "low counts no snapshot", limits: Limits{Room: All}, n: 6, d: 100, early: true, change: func(s *State) { s.Snapshot, s.Low = 5000, true }},
+		{name: "low", limits: Limits{Room: All}, n: 6, d: 100, early: true, change: func(s *State) { s.Snapshot, s.Low = 49, true }},
+		{name: "low, it gives more than it takes", limits: Limits{Room: All}, n: 6, d: 200, early: true, change: func(s *State) { s.Snapshot, s.Low = 99, true }},
+		{name: "low, it would take more than it gives", limits: Limits{Room: All}, n: 6, why: Small, change: func(s *State) { s.Snapshot, s.Low = 500, true }},
 		{name: "not durable", limits: Limits{Age: 3 * time.Second}, n: 6, d: 100, change: func(s *State) { s.Durable = 199 }},
 		{name: "nothing is durable", limits: Limits{Age: 3 * time.Second}, n: 6, why: Undurable, change: func(s *State) { s.Durable = 0 }},
 	} {

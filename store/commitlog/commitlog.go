@@ -122,6 +122,7 @@ type Log struct {
 	limit   atomic.Int64 // records below can be read: written, or the end of the files before Recover
 	failed  atomic.Pointer[failure]
 	hold    atomic.Bool // no further segment is to be made
+	grant   atomic.Bool // but one
 
 	mu        sync.Mutex // guards appending: what follows, and changes of segs
 	ready     bool       // recovered and not closed

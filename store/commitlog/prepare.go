@@ -19,6 +19,7 @@ const preparePause = time.Second
 type preparer struct {
 	o      Options
 	hold   *atomic.Bool // no further file is to be made
+	grant  *atomic.Bool // but this one
 	want   chan record.Pos
 	ready  chan *segment.Segment
 	failed chan struct{}           // holds a token after an attempt that failed
@@ -29,9 +30,9 @@ type preparer struct {
 }
 
 // startPreparer returns a preparer that makes the segment at base first.
-func startPreparer(o Options, base record.Pos, hold *atomic.Bool) *preparer {
+func startPreparer(o Options, base record.Pos, hold, grant *atomic.Bool) *preparer {
 	p := &preparer{
-		o: o, hold: hold, want: make(chan record.Pos, 1), ready: make(chan *segment.Segment, 1), failed: make(chan struct{}, 1),
+		o: o, hold: hold, grant: grant, want: make(chan record.Pos, 1), ready: make(chan *segment.Segment, 1), failed: make(chan struct{}, 1),
 		quit: make(chan struct{}), ended: make(chan struct{}),
 	}
 	p.want <- base
@@ -81,10 +82,17 @@ func (p *preparer) create(base record.Pos) *segment.Segment {
 }
 
 func (p *preparer) attempt(base record.Pos) (*segment.Segment, error) {
+	granted := false
 	if p.hold.Load() {
-		return nil, errHeld
+		if granted = p.grant.CompareAndSwap(true, false); !granted {
+			return nil, errHeld
+		}
 	}
-	return segment.Create(p.o.FS, p.o.Dir, base, p.o.SegmentBytes)
+	s, err := segment.Create(p.o.FS, p.o.Dir, base, p.o.SegmentBytes)
+	if err != nil && granted {
+		p.grant.Store(true)
+	}
+	return s, err
 }
 
 // fail lets go whoever waits. Of several failures in a row the first is logged.

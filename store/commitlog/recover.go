@@ -316,7 +316,7 @@ func (l *Log) settle(r Recovered, from record.Pos) error {
 	l.written.Store(int64(r.End))
 	l.durable.Store(int64(r.End))
 	l.limit.Store(int64(r.End))
-	l.prep = startPreparer(l.o, l.newest().End(), &l.hold)
+	l.prep = startPreparer(l.o, l.newest().End(), &l.hold, &l.grant)
 	go l.reap.run()
 	l.ready = true
 	return nil

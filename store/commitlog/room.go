@@ -45,7 +45,15 @@ func (l *Log) Stuck() error {
 }
 
 // Hold says whether further files are to be made. While they are not, what is there can be filled.
-func (l *Log) Hold(on bool) { l.hold.Store(on) }
+func (l *Log) Hold(on bool) {
+	l.hold.Store(on)
+	if !on {
+		l.grant.Store(false)
+	}
+}
+
+// Grant lets one further file be made while the log is held, soon; more often than that it does nothing.
+func (l *Log) Grant() { l.grant.Store(l.hold.Load()) }
 
 // reach is the end of the files that are there.
 func (l *Log) reach() record.Pos {

@@ -87,6 +87,10 @@ conformance: ## ask a fresh server and a cluster the questions of ../shared/conf
 interop: build ## run the official clients against a server and a cluster
 	@interop/run.sh
 
+.PHONY: millions
+millions: ## ten million messages ready, then leased: what everything costs then (takes minutes, and 5 GiB in TMPDIR)
+	TEST_MILLIONS=10000000 CGO_ENABLED=0 go test -count=1 -timeout 40m -v -run '^TestMillions$$' ./broker/engine
+
 .PHONY: bench
 bench: build ## measure CPU per message against a bare gRPC call
 	@hack/bench.sh

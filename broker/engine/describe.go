@@ -16,6 +16,9 @@ func (s *session) DescribeGroup(ctx context.Context, topic brokerapi.TopicID, id
 	var out []brokerapi.GroupQueue
 	var failed error
 	lite := false
+	if err := s.e.caughtUp(ctx); err != nil {
+		return nil, err
+	}
 	err := s.call(ctx, func(w *writer) {
 		t, g, err := w.lookUp(&brokerapi.Head{}, topic, id)
 		if err != nil {
@@ -55,6 +58,7 @@ func (w *writer) groupQueue(t *topicState, g *group.Definition, q record.QueueID
 	if u := t.subs[g.ID]; u != nil {
 		out.OverMax = u.overMax[q]
 	}
+	out.MaxInFlight, out.MaxInFlightClient = w.inFlightBounds(g)
 	fresh := max(0, int64(t.queue(q).visible-s.Next))
 	oldest := s.Next
 	if s.Ready > 0 {
@@ -160,10 +164,21 @@ func (o *sizesOp) run(w *writer) {
 
 // catchUp lets every lease end that has ended by now: one Advance does a bounded amount of work.
 func (w *writer) catchUp() {
-	for {
+	for at, ok := w.views.pop.NextDue(); ok && at <= w.lease; at, ok = w.views.pop.NextDue() {
 		w.views.pop.Advance(w.lease, w.due)
-		if at, ok := w.views.pop.NextDue(); !ok || at > w.lease {
-			return
+	}
+}
+
+// caughtUp returns when leases that have ended by now were looked at, a bounded number in each turn, so that
+// catchUp soon after has little to do: millions may end at once.
+func (e *Engine) caughtUp(ctx context.Context) error {
+	for behind, began := true, e.clock.Lease(); behind; {
+		if err := e.call(ctx, func(w *writer) {
+			at, ok := w.views.pop.NextDue()
+			behind = ok && at <= began
+		}); err != nil {
+			return err
 		}
 	}
+	return nil
 }

@@ -238,3 +238,17 @@ func TestMemoryIsShort(t *testing.T) {
 	b.mustSend(topicSync, "yes")
 	require.Len(t, b.mustPop(topicSync, groupA), 3)
 }
+
+// Describe shows the bounds that count: the group's own, else the broker's.
+func TestBoundsAreDescribed(t *testing.T) {
+	b := newBench(t, Options{MaxInFlight: 50, MaxInFlightClient: 40})
+	b.mustOpen()
+	for version, own := range []int64{0, 7, 0} {
+		b.defineBounded(own, 0, uint64(10+version))
+		qs, err := b.proxy.DescribeGroup(t.Context(), brokerapi.TopicID(topicSync), brokerapi.GroupID(groupA))
+		require.NoError(t, err)
+		for _, q := range qs {
+			require.Equal(t, [2]int64{or(own, 50), 40}, [2]int64{q.MaxInFlight, q.MaxInFlightClient})
+		}
+	}
+}

@@ -93,6 +93,7 @@ func (e *Engine) liteSum(ctx context.Context, topic brokerapi.TopicID, id broker
 		if isLite(t, g) {
 			w.views.lite.Each(t.def.ID, func(c *lite.Topic) { children = append(children, c.Queue) })
 		}
+		sum.MaxInFlight, sum.MaxInFlightClient = w.inFlightBounds(g)
 		sum.Lost = w.views.carried.Lost(reader(g.ID, t.def.ID))
 		if u := t.subs[g.ID]; u != nil {
 			for _, n := range u.overMax {

@@ -18,6 +18,9 @@ func (s *session) Reset(ctx context.Context, req *brokerapi.ResetRequest) (*brok
 		return nil, mqerr.New(mqerr.Invalid, "a reset of kind %d that skips %d messages: the kinds are 1 to 4, and it skips 0 or more", req.To, req.Skip)
 	}
 	found, err := s.seek(ctx, req)
+	if err == nil {
+		err = s.e.caughtUp(ctx)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -133,6 +133,10 @@ func (w *writer) topicFigures(ids []record.TopicID) (figures []TopicFigures, pai
 // groupFigures adds the figures of pairs to out, a bounded number of queues a turn.
 func (e *Engine) groupFigures(ctx context.Context, pairs []pair, out *Snapshot) {
 	begun := new(figures)
+	if len(pairs) > 0 && e.caughtUp(ctx) != nil {
+		out.GroupsLeft += len(pairs)
+		return
+	}
 	for len(pairs) > 0 {
 		var done []*figures
 		if err := e.call(ctx, func(w *writer) { done, begun = w.addUp(pairs, begun) }); err != nil {

@@ -130,14 +130,24 @@ func (s *step) findFirsts() error {
 // warm reads the entries that are about to be held, so that the writer need not wait for the disk.
 func (s *step) warm(ctx context.Context) error {
 	v := &s.e.views
-	for part := range slices.Chunk(s.firsts, trimQueues) {
+	for at := 0; at < len(s.firsts); {
 		held := map[queue.Key][]record.QueueOffset{}
-		if err := s.e.call(ctx, func(w *writer) {
+		var failed error
+		err := s.e.call(ctx, func(w *writer) {
+			part := s.firsts[at:min(len(s.firsts), at+trimQueues)]
 			r := v.readersOf(topicsOf(part))
-			for i := range part {
-				held[keyOf(&part[i])] = v.heldBelow(&r, &part[i])
+			for i, n := 0, 0; i < len(part) && n < heldMax && failed == nil; i++ {
+				offs := v.heldBelow(&r, &part[i])
+				held[keyOf(&part[i])] = offs
+				n += len(offs)
+				failed = tooManyHeld(&part[i], offs)
+				at++
 			}
-		}); err != nil {
+		})
+		if err == nil {
+			err = failed
+		}
+		if err != nil {
 			return err
 		}
 		for key, offs := range held {
@@ -160,17 +170,27 @@ func topicsOf(items []record.TrimQueue) map[record.TopicID]bool {
 }
 
 // heldBelow are the offsets below the new first one of a queue that are leased or wait for a retry, by any
-// group. A dead letter that was moved on is done for everybody.
+// group. A dead letter that was moved on is done for everybody. Of more than heldMax
+// some may be missing, but more than heldMax are there.
 func (v *views) heldBelow(r *readers, it *record.TrimQueue) []record.QueueOffset {
 	var offs []record.QueueOffset
+	most := heldMax + 1 + int(v.redriven.Count(redriven.Key{Topic: it.Topic, Queue: it.Queue}, 0, it.First))
 	for _, g := range r.handed[keyOf(it)] {
-		offs = v.pop.Below(pop.Key{Group: g, Topic: it.Topic, Queue: it.Queue}, it.First, offs)
+		offs = v.pop.Below(pop.Key{Group: g, Topic: it.Topic, Queue: it.Queue}, it.First, most, offs)
 	}
 	slices.Sort(offs)
 	offs = slices.Compact(offs)
 	return slices.DeleteFunc(offs, func(off record.QueueOffset) bool {
 		return v.redriven.Has(redriven.Key{Topic: it.Topic, Queue: it.Queue}, off)
 	})
+}
+
+// tooManyHeld refuses a queue with more old messages under lease than a step may hold.
+func tooManyHeld(it *record.TrimQueue, offs []record.QueueOffset) error {
+	if len(offs) <= heldMax {
+		return nil
+	}
+	return mqerr.New(mqerr.Exhausted, "queue %d of topic %d has more than %d old messages under lease: they are waited for", it.Queue, it.Topic, heldMax)
 }
 
 // trimSome makes some of the queues begin later, and returns how many it dealt with.
@@ -194,8 +214,8 @@ func (s *step) trimSome(w *writer, all []record.TrimQueue) (int, error) {
 		if n > 0 && held+len(offs) > trimHeld {
 			break
 		}
-		if len(offs) > heldMax {
-			return 0, mqerr.New(mqerr.Exhausted, "queue %d of topic %d has %d old messages under lease: they are waited for", it.Queue, it.Topic, len(offs))
+		if err := tooManyHeld(&it, offs); err != nil {
+			return 0, err
 		}
 		held += len(offs)
 		for _, off := range offs {

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -543,8 +544,11 @@ func (r *run) trim() string {
 			held = append(held, record.QueueOffset(off))
 		}
 	}
-	if want := r.model.heldBelow(k, first); !slices.Equal(want, r.table.Below(k, record.QueueOffset(first), nil)) {
-		r.t.Errorf("below %d of %v is not %v", first, k, want)
+	want := r.model.heldBelow(k, first)
+	for _, most := range []int{math.MaxInt, r.rng.IntN(len(want) + 2)} {
+		if all := want[:min(most, len(want))]; !slices.Equal(all, r.table.Below(k, record.QueueOffset(first), most, nil)) {
+			r.t.Errorf("the first %d below %d of %v are not %v", most, first, k, all)
+		}
 	}
 	lost := r.model.trim(k, first, held)
 	told := func(fn func(func(from, to record.QueueOffset))) (n int64) {

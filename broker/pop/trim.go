@@ -1,6 +1,7 @@
 package pop
 
 import (
+	"math"
 	"slices"
 
 	"github.com/perigee-mq/perigee/store/record"
@@ -18,7 +19,7 @@ func (t *Table) Trim(k Key, first record.QueueOffset, held []record.QueueOffset,
 		lost = func(record.QueueOffset, record.QueueOffset) {}
 	}
 	t.hashes.n = 0
-	for _, off := range t.Below(k, first, nil) {
+	for _, off := range t.Below(k, first, math.MaxInt, nil) {
 		if _, keep := slices.BinarySearch(held, off); !keep {
 			if s, ok := t.find(q, int64(off)); ok {
 				t.finish(s)
@@ -79,14 +80,15 @@ func (t *Table) Unread(k Key, first record.QueueOffset, lost func(from, to recor
 	}
 }
 
-// Below appends the offsets below first that were handed out and are not done, in order.
-func (t *Table) Below(k Key, first record.QueueOffset, dst []record.QueueOffset) []record.QueueOffset {
+// Below appends the offsets below first that were handed out and are not done, in order, the lowest most of them.
+func (t *Table) Below(k Key, first record.QueueOffset, most int, dst []record.QueueOffset) []record.QueueOffset {
 	q := t.queueOf(k)
 	if q == nil {
 		return dst
 	}
+	end := len(dst) + min(most, math.MaxInt-len(dst))
 	t.eachPage(q, func(p *page) {
-		for set := p.live; set != 0 && p.first() < int64(first); set &= set - 1 {
+		for set := p.live; set != 0 && p.first() < int64(first) && len(dst) < end; set &= set - 1 {
 			if off := p.first() + int64(lowest(set)); off < int64(first) {
 				dst = append(dst, record.QueueOffset(off))
 			}

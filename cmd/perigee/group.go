@@ -205,6 +205,15 @@ func (s *describeGroupSettings) print(c *cobra.Command, topics []*adminv1.GroupT
 		t.AppendRow([]any{g.GetTopic(), g.GetReady(), g.GetInFlight(), g.GetWaiting(), moment(g.OldestMs), g.GetOverMaxAttempts(), g.GetLost()})
 	}
 	t.Render()
+	told := map[string]bool{}
+	for _, g := range topics {
+		for _, b := range g.GetBounds() {
+			if !told[b.GetBroker()] {
+				told[b.GetBroker()] = true
+				fmt.Fprintf(c.OutOrStdout(), "in flight on broker %s: %s, %s of one client\n", b.GetBroker(), atMost(b.GetGroup()), atMost(b.GetClient()))
+			}
+		}
+	}
 	if !s.Queues {
 		return
 	}
@@ -215,6 +224,14 @@ func (s *describeGroupSettings) print(c *cobra.Command, topics []*adminv1.GroupT
 		}
 	}
 	q.Render()
+}
+
+// atMost names a bound.
+func atMost(n int64) string {
+	if n == 0 {
+		return "no bound"
+	}
+	return fmt.Sprintf("at most %d", n)
 }
 
 func newGroupDelete() *cobra.Command {

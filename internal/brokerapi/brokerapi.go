@@ -259,6 +259,9 @@ type GroupQueue struct {
 	OverMax  int64       // deliveries past the group's max attempts since the broker's start
 	Lost     int64       // of the whole topic, with its first queue: messages that retention deleted before the group had read them
 	Used     bool        // the group has received from this queue; of the sum over lite topics (queue -1): has some
+	// MaxInFlight and MaxInFlightClient bound what the broker leases to the group, and to one of its clients: the
+	// group's own bounds, else the broker's. 0: no bound.
+	MaxInFlight, MaxInFlightClient int64
 }
 
 // TopicQueue is the exact state of one queue.

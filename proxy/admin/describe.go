@@ -126,7 +126,10 @@ func (s *Server) groupTopic(ctx context.Context, r round, routes *route.Snapshot
 			unknown = append(unknown, fmt.Sprintf("topic %s, broker %s: %v", t.GetName(), s.shardName(routes, shard), err))
 			continue
 		}
-		for _, q := range queues {
+		for i, q := range queues {
+			if i == 0 {
+				row.Bounds = append(row.Bounds, &adminv1.InFlightBounds{Broker: s.shardName(routes, shard), Group: q.MaxInFlight, Client: q.MaxInFlightClient})
+			}
 			add(row, s.shardName(routes, shard), q)
 		}
 	}

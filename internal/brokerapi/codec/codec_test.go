@@ -234,7 +234,7 @@ func TestRepliesSurvive(t *testing.T) {
 
 func TestDescriptionsSurvive(t *testing.T) {
 	groups := []brokerapi.GroupQueue{
-		{Queue: 0, Min: 1, Max: 2, Floor: 3, Next: 4, InFlight: 5, Ready: 6, Waiting: 7, OldestMS: 8, OverMax: 9, Used: true},
+		{Queue: 0, Min: 1, Max: 2, Floor: 3, Next: 4, InFlight: 5, Ready: 6, Waiting: 7, OldestMS: 8, OverMax: 9, Lost: 10, MaxInFlight: 11, MaxInFlightClient: 12, Used: true},
 		{Queue: 1, Min: 1 << 60, OldestMS: -1},
 	}
 	var e Encoder

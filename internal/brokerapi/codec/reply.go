@@ -233,7 +233,7 @@ func DecodeErrors(b []byte, n int) ([]error, error) {
 
 // groupQueueMin and topicQueueMin are the least such an entry takes.
 const (
-	groupQueueMin = 12
+	groupQueueMin = 14
 	topicQueueMin = 4
 )
 
@@ -248,7 +248,7 @@ func (e *Encoder) GroupQueues(qs []brokerapi.GroupQueue) error {
 		q := &qs[i]
 		for _, v := range [...]int64{
 			int64(q.Queue), int64(q.Min), int64(q.Max), int64(q.Floor), int64(q.Next),
-			q.InFlight, q.Ready, q.Waiting, q.OldestMS, q.OverMax, q.Lost,
+			q.InFlight, q.Ready, q.Waiting, q.OldestMS, q.OverMax, q.Lost, q.MaxInFlight, q.MaxInFlightClient,
 		} {
 			e.int(v)
 		}
@@ -265,7 +265,8 @@ func DecodeGroupQueues(b []byte) ([]brokerapi.GroupQueue, error) {
 		qs = append(qs, brokerapi.GroupQueue{
 			Queue: brokerapi.QueueID(d.int32()), Min: brokerapi.QueueOffset(d.int()), Max: brokerapi.QueueOffset(d.int()),
 			Floor: brokerapi.QueueOffset(d.int()), Next: brokerapi.QueueOffset(d.int()),
-			InFlight: d.int(), Ready: d.int(), Waiting: d.int(), OldestMS: d.int(), OverMax: d.int(), Lost: d.int(), Used: d.bool(),
+			InFlight: d.int(), Ready: d.int(), Waiting: d.int(), OldestMS: d.int(), OverMax: d.int(), Lost: d.int(),
+			MaxInFlight: d.int(), MaxInFlightClient: d.int(), Used: d.bool(),
 		})
 	}
 	return qs, d.end("description of a group")

@@ -1315,7 +1315,9 @@ type GroupTopic struct {
 	// The parts. Of a group that reads lite topics, one for each broker, with the sums of them in queue -1.
 	Queues []*GroupQueue `protobuf:"bytes,7,rep,name=queues,proto3" json:"queues,omitempty"`
 	// Messages that retention has deleted before the group had read them, since the group exists.
-	Lost          int64 `protobuf:"varint,8,opt,name=lost,proto3" json:"lost,omitempty"`
+	Lost int64 `protobuf:"varint,8,opt,name=lost,proto3" json:"lost,omitempty"`
+	// What each broker leases at most.
+	Bounds        []*InFlightBounds `protobuf:"bytes,9,rep,name=bounds,proto3" json:"bounds,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1406,6 +1408,77 @@ func (x *GroupTopic) GetLost() int64 {
 	return 0
 }
 
+func (x *GroupTopic) GetBounds() []*InFlightBounds {
+	if x != nil {
+		return x.Bounds
+	}
+	return nil
+}
+
+// InFlightBounds is what one broker leases to a group at most: the group's own bounds, else the broker's.
+type InFlightBounds struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the broker group.
+	Broker string `protobuf:"bytes,1,opt,name=broker,proto3" json:"broker,omitempty"`
+	// Messages of the group; 0: no bound.
+	Group int64 `protobuf:"varint,2,opt,name=group,proto3" json:"group,omitempty"`
+	// Messages of one client of it; 0: no bound.
+	Client        int64 `protobuf:"varint,3,opt,name=client,proto3" json:"client,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InFlightBounds) Reset() {
+	*x = InFlightBounds{}
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InFlightBounds) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InFlightBounds) ProtoMessage() {}
+
+func (x *InFlightBounds) ProtoReflect() protoreflect.Message {
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InFlightBounds.ProtoReflect.Descriptor instead.
+func (*InFlightBounds) Descriptor() ([]byte, []int) {
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *InFlightBounds) GetBroker() string {
+	if x != nil {
+		return x.Broker
+	}
+	return ""
+}
+
+func (x *InFlightBounds) GetGroup() int64 {
+	if x != nil {
+		return x.Group
+	}
+	return 0
+}
+
+func (x *InFlightBounds) GetClient() int64 {
+	if x != nil {
+		return x.Client
+	}
+	return 0
+}
+
 // GroupQueue is the progress of a group on one queue.
 type GroupQueue struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1435,7 +1508,7 @@ type GroupQueue struct {
 
 func (x *GroupQueue) Reset() {
 	*x = GroupQueue{}
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[23]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1447,7 +1520,7 @@ func (x *GroupQueue) String() string {
 func (*GroupQueue) ProtoMessage() {}
 
 func (x *GroupQueue) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[23]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1460,7 +1533,7 @@ func (x *GroupQueue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupQueue.ProtoReflect.Descriptor instead.
 func (*GroupQueue) Descriptor() ([]byte, []int) {
-	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{23}
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *GroupQueue) GetBroker() string {
@@ -1548,7 +1621,7 @@ type DescribeGroupResponse struct {
 
 func (x *DescribeGroupResponse) Reset() {
 	*x = DescribeGroupResponse{}
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[24]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1560,7 +1633,7 @@ func (x *DescribeGroupResponse) String() string {
 func (*DescribeGroupResponse) ProtoMessage() {}
 
 func (x *DescribeGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[24]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1573,7 +1646,7 @@ func (x *DescribeGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeGroupResponse.ProtoReflect.Descriptor instead.
 func (*DescribeGroupResponse) Descriptor() ([]byte, []int) {
-	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{24}
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *DescribeGroupResponse) GetGroup() *v1.Group {
@@ -1608,7 +1681,7 @@ type DeleteGroupRequest struct {
 
 func (x *DeleteGroupRequest) Reset() {
 	*x = DeleteGroupRequest{}
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[25]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1620,7 +1693,7 @@ func (x *DeleteGroupRequest) String() string {
 func (*DeleteGroupRequest) ProtoMessage() {}
 
 func (x *DeleteGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[25]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1633,7 +1706,7 @@ func (x *DeleteGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteGroupRequest.ProtoReflect.Descriptor instead.
 func (*DeleteGroupRequest) Descriptor() ([]byte, []int) {
-	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{25}
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *DeleteGroupRequest) GetName() string {
@@ -1652,7 +1725,7 @@ type DeleteGroupResponse struct {
 
 func (x *DeleteGroupResponse) Reset() {
 	*x = DeleteGroupResponse{}
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[26]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1664,7 +1737,7 @@ func (x *DeleteGroupResponse) String() string {
 func (*DeleteGroupResponse) ProtoMessage() {}
 
 func (x *DeleteGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[26]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1677,7 +1750,7 @@ func (x *DeleteGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteGroupResponse.ProtoReflect.Descriptor instead.
 func (*DeleteGroupResponse) Descriptor() ([]byte, []int) {
-	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{26}
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{27}
 }
 
 // ResetGroupRequest says where a group is to go on. What is below that position is done, leased or not;
@@ -1705,7 +1778,7 @@ type ResetGroupRequest struct {
 
 func (x *ResetGroupRequest) Reset() {
 	*x = ResetGroupRequest{}
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[27]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1717,7 +1790,7 @@ func (x *ResetGroupRequest) String() string {
 func (*ResetGroupRequest) ProtoMessage() {}
 
 func (x *ResetGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[27]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1730,7 +1803,7 @@ func (x *ResetGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetGroupRequest.ProtoReflect.Descriptor instead.
 func (*ResetGroupRequest) Descriptor() ([]byte, []int) {
-	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{27}
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ResetGroupRequest) GetGroup() string {
@@ -1852,7 +1925,7 @@ type ResetQueue struct {
 
 func (x *ResetQueue) Reset() {
 	*x = ResetQueue{}
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[28]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1864,7 +1937,7 @@ func (x *ResetQueue) String() string {
 func (*ResetQueue) ProtoMessage() {}
 
 func (x *ResetQueue) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[28]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1877,7 +1950,7 @@ func (x *ResetQueue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetQueue.ProtoReflect.Descriptor instead.
 func (*ResetQueue) Descriptor() ([]byte, []int) {
-	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{28}
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ResetQueue) GetBroker() string {
@@ -1942,7 +2015,7 @@ type ResetGroupResponse struct {
 
 func (x *ResetGroupResponse) Reset() {
 	*x = ResetGroupResponse{}
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[29]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1954,7 +2027,7 @@ func (x *ResetGroupResponse) String() string {
 func (*ResetGroupResponse) ProtoMessage() {}
 
 func (x *ResetGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[29]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1967,7 +2040,7 @@ func (x *ResetGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetGroupResponse.ProtoReflect.Descriptor instead.
 func (*ResetGroupResponse) Descriptor() ([]byte, []int) {
-	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{29}
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ResetGroupResponse) GetQueues() []*ResetQueue {
@@ -1997,7 +2070,7 @@ type GroupOffsetsRequest struct {
 
 func (x *GroupOffsetsRequest) Reset() {
 	*x = GroupOffsetsRequest{}
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[30]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2009,7 +2082,7 @@ func (x *GroupOffsetsRequest) String() string {
 func (*GroupOffsetsRequest) ProtoMessage() {}
 
 func (x *GroupOffsetsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[30]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2022,7 +2095,7 @@ func (x *GroupOffsetsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupOffsetsRequest.ProtoReflect.Descriptor instead.
 func (*GroupOffsetsRequest) Descriptor() ([]byte, []int) {
-	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{30}
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *GroupOffsetsRequest) GetGroup() string {
@@ -2060,7 +2133,7 @@ type GroupOffset struct {
 
 func (x *GroupOffset) Reset() {
 	*x = GroupOffset{}
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[31]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2072,7 +2145,7 @@ func (x *GroupOffset) String() string {
 func (*GroupOffset) ProtoMessage() {}
 
 func (x *GroupOffset) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[31]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2085,7 +2158,7 @@ func (x *GroupOffset) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupOffset.ProtoReflect.Descriptor instead.
 func (*GroupOffset) Descriptor() ([]byte, []int) {
-	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{31}
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *GroupOffset) GetTopic() string {
@@ -2143,7 +2216,7 @@ type GroupOffsetsResponse struct {
 
 func (x *GroupOffsetsResponse) Reset() {
 	*x = GroupOffsetsResponse{}
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[32]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2155,7 +2228,7 @@ func (x *GroupOffsetsResponse) String() string {
 func (*GroupOffsetsResponse) ProtoMessage() {}
 
 func (x *GroupOffsetsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[32]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2168,7 +2241,7 @@ func (x *GroupOffsetsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupOffsetsResponse.ProtoReflect.Descriptor instead.
 func (*GroupOffsetsResponse) Descriptor() ([]byte, []int) {
-	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{32}
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *GroupOffsetsResponse) GetOffsets() []*GroupOffset {
@@ -2194,7 +2267,7 @@ type ListDeadLettersRequest struct {
 
 func (x *ListDeadLettersRequest) Reset() {
 	*x = ListDeadLettersRequest{}
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[33]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2206,7 +2279,7 @@ func (x *ListDeadLettersRequest) String() string {
 func (*ListDeadLettersRequest) ProtoMessage() {}
 
 func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[33]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2219,7 +2292,7 @@ func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{33}
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{34}
 }
 
 // DeadLetterTopic is what one broker has of a topic of dead letters.
@@ -2245,7 +2318,7 @@ type DeadLetterTopic struct {
 
 func (x *DeadLetterTopic) Reset() {
 	*x = DeadLetterTopic{}
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[34]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2257,7 +2330,7 @@ func (x *DeadLetterTopic) String() string {
 func (*DeadLetterTopic) ProtoMessage() {}
 
 func (x *DeadLetterTopic) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[34]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2270,7 +2343,7 @@ func (x *DeadLetterTopic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeadLetterTopic.ProtoReflect.Descriptor instead.
 func (*DeadLetterTopic) Descriptor() ([]byte, []int) {
-	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{34}
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *DeadLetterTopic) GetTopic() string {
@@ -2335,7 +2408,7 @@ type ListDeadLettersResponse struct {
 
 func (x *ListDeadLettersResponse) Reset() {
 	*x = ListDeadLettersResponse{}
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[35]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2347,7 +2420,7 @@ func (x *ListDeadLettersResponse) String() string {
 func (*ListDeadLettersResponse) ProtoMessage() {}
 
 func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[35]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2360,7 +2433,7 @@ func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{35}
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ListDeadLettersResponse) GetTopics() []*DeadLetterTopic {
@@ -2392,7 +2465,7 @@ type ShowDeadLettersRequest struct {
 
 func (x *ShowDeadLettersRequest) Reset() {
 	*x = ShowDeadLettersRequest{}
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[36]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2404,7 +2477,7 @@ func (x *ShowDeadLettersRequest) String() string {
 func (*ShowDeadLettersRequest) ProtoMessage() {}
 
 func (x *ShowDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[36]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2417,7 +2490,7 @@ func (x *ShowDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShowDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*ShowDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{36}
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ShowDeadLettersRequest) GetTopic() string {
@@ -2482,7 +2555,7 @@ type DeadLetter struct {
 
 func (x *DeadLetter) Reset() {
 	*x = DeadLetter{}
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[37]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2494,7 +2567,7 @@ func (x *DeadLetter) String() string {
 func (*DeadLetter) ProtoMessage() {}
 
 func (x *DeadLetter) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[37]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2507,7 +2580,7 @@ func (x *DeadLetter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeadLetter.ProtoReflect.Descriptor instead.
 func (*DeadLetter) Descriptor() ([]byte, []int) {
-	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{37}
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *DeadLetter) GetBroker() string {
@@ -2637,7 +2710,7 @@ type ShowDeadLettersResponse struct {
 
 func (x *ShowDeadLettersResponse) Reset() {
 	*x = ShowDeadLettersResponse{}
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[38]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2649,7 +2722,7 @@ func (x *ShowDeadLettersResponse) String() string {
 func (*ShowDeadLettersResponse) ProtoMessage() {}
 
 func (x *ShowDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[38]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2662,7 +2735,7 @@ func (x *ShowDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShowDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*ShowDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{38}
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ShowDeadLettersResponse) GetLetters() []*DeadLetter {
@@ -2705,7 +2778,7 @@ type RedriveDeadLettersRequest struct {
 
 func (x *RedriveDeadLettersRequest) Reset() {
 	*x = RedriveDeadLettersRequest{}
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[39]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2717,7 +2790,7 @@ func (x *RedriveDeadLettersRequest) String() string {
 func (*RedriveDeadLettersRequest) ProtoMessage() {}
 
 func (x *RedriveDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[39]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2730,7 +2803,7 @@ func (x *RedriveDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RedriveDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*RedriveDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{39}
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *RedriveDeadLettersRequest) GetTopic() string {
@@ -2785,7 +2858,7 @@ type RedriveDeadLettersResponse struct {
 
 func (x *RedriveDeadLettersResponse) Reset() {
 	*x = RedriveDeadLettersResponse{}
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[40]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2797,7 +2870,7 @@ func (x *RedriveDeadLettersResponse) String() string {
 func (*RedriveDeadLettersResponse) ProtoMessage() {}
 
 func (x *RedriveDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_admin_v1_admin_proto_msgTypes[40]
+	mi := &file_perigee_admin_v1_admin_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2810,7 +2883,7 @@ func (x *RedriveDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RedriveDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*RedriveDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{40}
+	return file_perigee_admin_v1_admin_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *RedriveDeadLettersResponse) GetRedriven() int32 {
@@ -2923,7 +2996,7 @@ const file_perigee_admin_v1_admin_proto_rawDesc = "" +
 	"\x06groups\x18\x01 \x03(\v2\x1c.perigee.controller.v1.GroupR\x06groups\"@\n" +
 	"\x14DescribeGroupRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
-	"\x05topic\x18\x02 \x01(\tR\x05topic\"\x95\x02\n" +
+	"\x05topic\x18\x02 \x01(\tR\x05topic\"\xcf\x02\n" +
 	"\n" +
 	"GroupTopic\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x14\n" +
@@ -2933,9 +3006,14 @@ const file_perigee_admin_v1_admin_proto_rawDesc = "" +
 	"\toldest_ms\x18\x05 \x01(\x03H\x00R\boldestMs\x88\x01\x01\x12*\n" +
 	"\x11over_max_attempts\x18\x06 \x01(\x03R\x0foverMaxAttempts\x124\n" +
 	"\x06queues\x18\a \x03(\v2\x1c.perigee.admin.v1.GroupQueueR\x06queues\x12\x12\n" +
-	"\x04lost\x18\b \x01(\x03R\x04lostB\f\n" +
+	"\x04lost\x18\b \x01(\x03R\x04lost\x128\n" +
+	"\x06bounds\x18\t \x03(\v2 .perigee.admin.v1.InFlightBoundsR\x06boundsB\f\n" +
 	"\n" +
-	"_oldest_ms\"\xe9\x01\n" +
+	"_oldest_ms\"V\n" +
+	"\x0eInFlightBounds\x12\x16\n" +
+	"\x06broker\x18\x01 \x01(\tR\x06broker\x12\x14\n" +
+	"\x05group\x18\x02 \x01(\x03R\x05group\x12\x16\n" +
+	"\x06client\x18\x03 \x01(\x03R\x06client\"\xe9\x01\n" +
 	"\n" +
 	"GroupQueue\x12\x16\n" +
 	"\x06broker\x18\x01 \x01(\tR\x06broker\x12\x14\n" +
@@ -3088,7 +3166,7 @@ func file_perigee_admin_v1_admin_proto_rawDescGZIP() []byte {
 	return file_perigee_admin_v1_admin_proto_rawDescData
 }
 
-var file_perigee_admin_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
+var file_perigee_admin_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
 var file_perigee_admin_v1_admin_proto_goTypes = []any{
 	(*VersionRequest)(nil),             // 0: perigee.admin.v1.VersionRequest
 	(*VersionResponse)(nil),            // 1: perigee.admin.v1.VersionResponse
@@ -3113,95 +3191,97 @@ var file_perigee_admin_v1_admin_proto_goTypes = []any{
 	(*ListGroupsResponse)(nil),         // 20: perigee.admin.v1.ListGroupsResponse
 	(*DescribeGroupRequest)(nil),       // 21: perigee.admin.v1.DescribeGroupRequest
 	(*GroupTopic)(nil),                 // 22: perigee.admin.v1.GroupTopic
-	(*GroupQueue)(nil),                 // 23: perigee.admin.v1.GroupQueue
-	(*DescribeGroupResponse)(nil),      // 24: perigee.admin.v1.DescribeGroupResponse
-	(*DeleteGroupRequest)(nil),         // 25: perigee.admin.v1.DeleteGroupRequest
-	(*DeleteGroupResponse)(nil),        // 26: perigee.admin.v1.DeleteGroupResponse
-	(*ResetGroupRequest)(nil),          // 27: perigee.admin.v1.ResetGroupRequest
-	(*ResetQueue)(nil),                 // 28: perigee.admin.v1.ResetQueue
-	(*ResetGroupResponse)(nil),         // 29: perigee.admin.v1.ResetGroupResponse
-	(*GroupOffsetsRequest)(nil),        // 30: perigee.admin.v1.GroupOffsetsRequest
-	(*GroupOffset)(nil),                // 31: perigee.admin.v1.GroupOffset
-	(*GroupOffsetsResponse)(nil),       // 32: perigee.admin.v1.GroupOffsetsResponse
-	(*ListDeadLettersRequest)(nil),     // 33: perigee.admin.v1.ListDeadLettersRequest
-	(*DeadLetterTopic)(nil),            // 34: perigee.admin.v1.DeadLetterTopic
-	(*ListDeadLettersResponse)(nil),    // 35: perigee.admin.v1.ListDeadLettersResponse
-	(*ShowDeadLettersRequest)(nil),     // 36: perigee.admin.v1.ShowDeadLettersRequest
-	(*DeadLetter)(nil),                 // 37: perigee.admin.v1.DeadLetter
-	(*ShowDeadLettersResponse)(nil),    // 38: perigee.admin.v1.ShowDeadLettersResponse
-	(*RedriveDeadLettersRequest)(nil),  // 39: perigee.admin.v1.RedriveDeadLettersRequest
-	(*RedriveDeadLettersResponse)(nil), // 40: perigee.admin.v1.RedriveDeadLettersResponse
-	nil,                                // 41: perigee.admin.v1.DeadLetter.PropertiesEntry
-	(*v1.PutTopicRequest)(nil),         // 42: perigee.controller.v1.PutTopicRequest
-	(*v1.Topic)(nil),                   // 43: perigee.controller.v1.Topic
-	(*v1.PutGroupRequest)(nil),         // 44: perigee.controller.v1.PutGroupRequest
-	(*v1.Group)(nil),                   // 45: perigee.controller.v1.Group
-	(*FindMessagesRequest)(nil),        // 46: perigee.admin.v1.FindMessagesRequest
-	(*TraceMessageRequest)(nil),        // 47: perigee.admin.v1.TraceMessageRequest
-	(*FindMessagesResponse)(nil),       // 48: perigee.admin.v1.FindMessagesResponse
-	(*TraceMessageResponse)(nil),       // 49: perigee.admin.v1.TraceMessageResponse
+	(*InFlightBounds)(nil),             // 23: perigee.admin.v1.InFlightBounds
+	(*GroupQueue)(nil),                 // 24: perigee.admin.v1.GroupQueue
+	(*DescribeGroupResponse)(nil),      // 25: perigee.admin.v1.DescribeGroupResponse
+	(*DeleteGroupRequest)(nil),         // 26: perigee.admin.v1.DeleteGroupRequest
+	(*DeleteGroupResponse)(nil),        // 27: perigee.admin.v1.DeleteGroupResponse
+	(*ResetGroupRequest)(nil),          // 28: perigee.admin.v1.ResetGroupRequest
+	(*ResetQueue)(nil),                 // 29: perigee.admin.v1.ResetQueue
+	(*ResetGroupResponse)(nil),         // 30: perigee.admin.v1.ResetGroupResponse
+	(*GroupOffsetsRequest)(nil),        // 31: perigee.admin.v1.GroupOffsetsRequest
+	(*GroupOffset)(nil),                // 32: perigee.admin.v1.GroupOffset
+	(*GroupOffsetsResponse)(nil),       // 33: perigee.admin.v1.GroupOffsetsResponse
+	(*ListDeadLettersRequest)(nil),     // 34: perigee.admin.v1.ListDeadLettersRequest
+	(*DeadLetterTopic)(nil),            // 35: perigee.admin.v1.DeadLetterTopic
+	(*ListDeadLettersResponse)(nil),    // 36: perigee.admin.v1.ListDeadLettersResponse
+	(*ShowDeadLettersRequest)(nil),     // 37: perigee.admin.v1.ShowDeadLettersRequest
+	(*DeadLetter)(nil),                 // 38: perigee.admin.v1.DeadLetter
+	(*ShowDeadLettersResponse)(nil),    // 39: perigee.admin.v1.ShowDeadLettersResponse
+	(*RedriveDeadLettersRequest)(nil),  // 40: perigee.admin.v1.RedriveDeadLettersRequest
+	(*RedriveDeadLettersResponse)(nil), // 41: perigee.admin.v1.RedriveDeadLettersResponse
+	nil,                                // 42: perigee.admin.v1.DeadLetter.PropertiesEntry
+	(*v1.PutTopicRequest)(nil),         // 43: perigee.controller.v1.PutTopicRequest
+	(*v1.Topic)(nil),                   // 44: perigee.controller.v1.Topic
+	(*v1.PutGroupRequest)(nil),         // 45: perigee.controller.v1.PutGroupRequest
+	(*v1.Group)(nil),                   // 46: perigee.controller.v1.Group
+	(*FindMessagesRequest)(nil),        // 47: perigee.admin.v1.FindMessagesRequest
+	(*TraceMessageRequest)(nil),        // 48: perigee.admin.v1.TraceMessageRequest
+	(*FindMessagesResponse)(nil),       // 49: perigee.admin.v1.FindMessagesResponse
+	(*TraceMessageResponse)(nil),       // 50: perigee.admin.v1.TraceMessageResponse
 }
 var file_perigee_admin_v1_admin_proto_depIdxs = []int32{
-	42, // 0: perigee.admin.v1.PutTopicRequest.topic:type_name -> perigee.controller.v1.PutTopicRequest
-	43, // 1: perigee.admin.v1.PutTopicResponse.topic:type_name -> perigee.controller.v1.Topic
-	43, // 2: perigee.admin.v1.ListTopicsResponse.topics:type_name -> perigee.controller.v1.Topic
-	43, // 3: perigee.admin.v1.DescribeTopicResponse.topic:type_name -> perigee.controller.v1.Topic
+	43, // 0: perigee.admin.v1.PutTopicRequest.topic:type_name -> perigee.controller.v1.PutTopicRequest
+	44, // 1: perigee.admin.v1.PutTopicResponse.topic:type_name -> perigee.controller.v1.Topic
+	44, // 2: perigee.admin.v1.ListTopicsResponse.topics:type_name -> perigee.controller.v1.Topic
+	44, // 3: perigee.admin.v1.DescribeTopicResponse.topic:type_name -> perigee.controller.v1.Topic
 	7,  // 4: perigee.admin.v1.DescribeTopicResponse.queues:type_name -> perigee.admin.v1.TopicQueue
-	43, // 5: perigee.admin.v1.GrowTopicResponse.topic:type_name -> perigee.controller.v1.Topic
+	44, // 5: perigee.admin.v1.GrowTopicResponse.topic:type_name -> perigee.controller.v1.Topic
 	10, // 6: perigee.admin.v1.GrowTopicResponse.left:type_name -> perigee.admin.v1.Undrained
 	13, // 7: perigee.admin.v1.ListLiteTopicsResponse.topics:type_name -> perigee.admin.v1.LiteTopic
-	44, // 8: perigee.admin.v1.PutGroupRequest.group:type_name -> perigee.controller.v1.PutGroupRequest
-	45, // 9: perigee.admin.v1.PutGroupResponse.group:type_name -> perigee.controller.v1.Group
-	45, // 10: perigee.admin.v1.ListGroupsResponse.groups:type_name -> perigee.controller.v1.Group
-	23, // 11: perigee.admin.v1.GroupTopic.queues:type_name -> perigee.admin.v1.GroupQueue
-	45, // 12: perigee.admin.v1.DescribeGroupResponse.group:type_name -> perigee.controller.v1.Group
-	22, // 13: perigee.admin.v1.DescribeGroupResponse.topics:type_name -> perigee.admin.v1.GroupTopic
-	28, // 14: perigee.admin.v1.ResetGroupResponse.queues:type_name -> perigee.admin.v1.ResetQueue
-	31, // 15: perigee.admin.v1.GroupOffsetsResponse.offsets:type_name -> perigee.admin.v1.GroupOffset
-	34, // 16: perigee.admin.v1.ListDeadLettersResponse.topics:type_name -> perigee.admin.v1.DeadLetterTopic
-	41, // 17: perigee.admin.v1.DeadLetter.properties:type_name -> perigee.admin.v1.DeadLetter.PropertiesEntry
-	37, // 18: perigee.admin.v1.ShowDeadLettersResponse.letters:type_name -> perigee.admin.v1.DeadLetter
-	0,  // 19: perigee.admin.v1.AdminService.Version:input_type -> perigee.admin.v1.VersionRequest
-	2,  // 20: perigee.admin.v1.AdminService.PutTopic:input_type -> perigee.admin.v1.PutTopicRequest
-	4,  // 21: perigee.admin.v1.AdminService.ListTopics:input_type -> perigee.admin.v1.ListTopicsRequest
-	6,  // 22: perigee.admin.v1.AdminService.DescribeTopic:input_type -> perigee.admin.v1.DescribeTopicRequest
-	15, // 23: perigee.admin.v1.AdminService.DeleteTopic:input_type -> perigee.admin.v1.DeleteTopicRequest
-	9,  // 24: perigee.admin.v1.AdminService.GrowTopic:input_type -> perigee.admin.v1.GrowTopicRequest
-	12, // 25: perigee.admin.v1.AdminService.ListLiteTopics:input_type -> perigee.admin.v1.ListLiteTopicsRequest
-	17, // 26: perigee.admin.v1.AdminService.PutGroup:input_type -> perigee.admin.v1.PutGroupRequest
-	19, // 27: perigee.admin.v1.AdminService.ListGroups:input_type -> perigee.admin.v1.ListGroupsRequest
-	21, // 28: perigee.admin.v1.AdminService.DescribeGroup:input_type -> perigee.admin.v1.DescribeGroupRequest
-	25, // 29: perigee.admin.v1.AdminService.DeleteGroup:input_type -> perigee.admin.v1.DeleteGroupRequest
-	27, // 30: perigee.admin.v1.AdminService.ResetGroup:input_type -> perigee.admin.v1.ResetGroupRequest
-	30, // 31: perigee.admin.v1.AdminService.GroupOffsets:input_type -> perigee.admin.v1.GroupOffsetsRequest
-	46, // 32: perigee.admin.v1.AdminService.FindMessages:input_type -> perigee.admin.v1.FindMessagesRequest
-	47, // 33: perigee.admin.v1.AdminService.TraceMessage:input_type -> perigee.admin.v1.TraceMessageRequest
-	33, // 34: perigee.admin.v1.AdminService.ListDeadLetters:input_type -> perigee.admin.v1.ListDeadLettersRequest
-	36, // 35: perigee.admin.v1.AdminService.ShowDeadLetters:input_type -> perigee.admin.v1.ShowDeadLettersRequest
-	39, // 36: perigee.admin.v1.AdminService.RedriveDeadLetters:input_type -> perigee.admin.v1.RedriveDeadLettersRequest
-	1,  // 37: perigee.admin.v1.AdminService.Version:output_type -> perigee.admin.v1.VersionResponse
-	3,  // 38: perigee.admin.v1.AdminService.PutTopic:output_type -> perigee.admin.v1.PutTopicResponse
-	5,  // 39: perigee.admin.v1.AdminService.ListTopics:output_type -> perigee.admin.v1.ListTopicsResponse
-	8,  // 40: perigee.admin.v1.AdminService.DescribeTopic:output_type -> perigee.admin.v1.DescribeTopicResponse
-	16, // 41: perigee.admin.v1.AdminService.DeleteTopic:output_type -> perigee.admin.v1.DeleteTopicResponse
-	11, // 42: perigee.admin.v1.AdminService.GrowTopic:output_type -> perigee.admin.v1.GrowTopicResponse
-	14, // 43: perigee.admin.v1.AdminService.ListLiteTopics:output_type -> perigee.admin.v1.ListLiteTopicsResponse
-	18, // 44: perigee.admin.v1.AdminService.PutGroup:output_type -> perigee.admin.v1.PutGroupResponse
-	20, // 45: perigee.admin.v1.AdminService.ListGroups:output_type -> perigee.admin.v1.ListGroupsResponse
-	24, // 46: perigee.admin.v1.AdminService.DescribeGroup:output_type -> perigee.admin.v1.DescribeGroupResponse
-	26, // 47: perigee.admin.v1.AdminService.DeleteGroup:output_type -> perigee.admin.v1.DeleteGroupResponse
-	29, // 48: perigee.admin.v1.AdminService.ResetGroup:output_type -> perigee.admin.v1.ResetGroupResponse
-	32, // 49: perigee.admin.v1.AdminService.GroupOffsets:output_type -> perigee.admin.v1.GroupOffsetsResponse
-	48, // 50: perigee.admin.v1.AdminService.FindMessages:output_type -> perigee.admin.v1.FindMessagesResponse
-	49, // 51: perigee.admin.v1.AdminService.TraceMessage:output_type -> perigee.admin.v1.TraceMessageResponse
-	35, // 52: perigee.admin.v1.AdminService.ListDeadLetters:output_type -> perigee.admin.v1.ListDeadLettersResponse
-	38, // 53: perigee.admin.v1.AdminService.ShowDeadLetters:output_type -> perigee.admin.v1.ShowDeadLettersResponse
-	40, // 54: perigee.admin.v1.AdminService.RedriveDeadLetters:output_type -> perigee.admin.v1.RedriveDeadLettersResponse
-	37, // [37:55] is the sub-list for method output_type
-	19, // [19:37] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	45, // 8: perigee.admin.v1.PutGroupRequest.group:type_name -> perigee.controller.v1.PutGroupRequest
+	46, // 9: perigee.admin.v1.PutGroupResponse.group:type_name -> perigee.controller.v1.Group
+	46, // 10: perigee.admin.v1.ListGroupsResponse.groups:type_name -> perigee.controller.v1.Group
+	24, // 11: perigee.admin.v1.GroupTopic.queues:type_name -> perigee.admin.v1.GroupQueue
+	23, // 12: perigee.admin.v1.GroupTopic.bounds:type_name -> perigee.admin.v1.InFlightBounds
+	46, // 13: perigee.admin.v1.DescribeGroupResponse.group:type_name -> perigee.controller.v1.Group
+	22, // 14: perigee.admin.v1.DescribeGroupResponse.topics:type_name -> perigee.admin.v1.GroupTopic
+	29, // 15: perigee.admin.v1.ResetGroupResponse.queues:type_name -> perigee.admin.v1.ResetQueue
+	32, // 16: perigee.admin.v1.GroupOffsetsResponse.offsets:type_name -> perigee.admin.v1.GroupOffset
+	35, // 17: perigee.admin.v1.ListDeadLettersResponse.topics:type_name -> perigee.admin.v1.DeadLetterTopic
+	42, // 18: perigee.admin.v1.DeadLetter.properties:type_name -> perigee.admin.v1.DeadLetter.PropertiesEntry
+	38, // 19: perigee.admin.v1.ShowDeadLettersResponse.letters:type_name -> perigee.admin.v1.DeadLetter
+	0,  // 20: perigee.admin.v1.AdminService.Version:input_type -> perigee.admin.v1.VersionRequest
+	2,  // 21: perigee.admin.v1.AdminService.PutTopic:input_type -> perigee.admin.v1.PutTopicRequest
+	4,  // 22: perigee.admin.v1.AdminService.ListTopics:input_type -> perigee.admin.v1.ListTopicsRequest
+	6,  // 23: perigee.admin.v1.AdminService.DescribeTopic:input_type -> perigee.admin.v1.DescribeTopicRequest
+	15, // 24: perigee.admin.v1.AdminService.DeleteTopic:input_type -> perigee.admin.v1.DeleteTopicRequest
+	9,  // 25: perigee.admin.v1.AdminService.GrowTopic:input_type -> perigee.admin.v1.GrowTopicRequest
+	12, // 26: perigee.admin.v1.AdminService.ListLiteTopics:input_type -> perigee.admin.v1.ListLiteTopicsRequest
+	17, // 27: perigee.admin.v1.AdminService.PutGroup:input_type -> perigee.admin.v1.PutGroupRequest
+	19, // 28: perigee.admin.v1.AdminService.ListGroups:input_type -> perigee.admin.v1.ListGroupsRequest
+	21, // 29: perigee.admin.v1.AdminService.DescribeGroup:input_type -> perigee.admin.v1.DescribeGroupRequest
+	26, // 30: perigee.admin.v1.AdminService.DeleteGroup:input_type -> perigee.admin.v1.DeleteGroupRequest
+	28, // 31: perigee.admin.v1.AdminService.ResetGroup:input_type -> perigee.admin.v1.ResetGroupRequest
+	31, // 32: perigee.admin.v1.AdminService.GroupOffsets:input_type -> perigee.admin.v1.GroupOffsetsRequest
+	47, // 33: perigee.admin.v1.AdminService.FindMessages:input_type -> perigee.admin.v1.FindMessagesRequest
+	48, // 34: perigee.admin.v1.AdminService.TraceMessage:input_type -> perigee.admin.v1.TraceMessageRequest
+	34, // 35: perigee.admin.v1.AdminService.ListDeadLetters:input_type -> perigee.admin.v1.ListDeadLettersRequest
+	37, // 36: perigee.admin.v1.AdminService.ShowDeadLetters:input_type -> perigee.admin.v1.ShowDeadLettersRequest
+	40, // 37: perigee.admin.v1.AdminService.RedriveDeadLetters:input_type -> perigee.admin.v1.RedriveDeadLettersRequest
+	1,  // 38: perigee.admin.v1.AdminService.Version:output_type -> perigee.admin.v1.VersionResponse
+	3,  // 39: perigee.admin.v1.AdminService.PutTopic:output_type -> perigee.admin.v1.PutTopicResponse
+	5,  // 40: perigee.admin.v1.AdminService.ListTopics:output_type -> perigee.admin.v1.ListTopicsResponse
+	8,  // 41: perigee.admin.v1.AdminService.DescribeTopic:output_type -> perigee.admin.v1.DescribeTopicResponse
+	16, // 42: perigee.admin.v1.AdminService.DeleteTopic:output_type -> perigee.admin.v1.DeleteTopicResponse
+	11, // 43: perigee.admin.v1.AdminService.GrowTopic:output_type -> perigee.admin.v1.GrowTopicResponse
+	14, // 44: perigee.admin.v1.AdminService.ListLiteTopics:output_type -> perigee.admin.v1.ListLiteTopicsResponse
+	18, // 45: perigee.admin.v1.AdminService.PutGroup:output_type -> perigee.admin.v1.PutGroupResponse
+	20, // 46: perigee.admin.v1.AdminService.ListGroups:output_type -> perigee.admin.v1.ListGroupsResponse
+	25, // 47: perigee.admin.v1.AdminService.DescribeGroup:output_type -> perigee.admin.v1.DescribeGroupResponse
+	27, // 48: perigee.admin.v1.AdminService.DeleteGroup:output_type -> perigee.admin.v1.DeleteGroupResponse
+	30, // 49: perigee.admin.v1.AdminService.ResetGroup:output_type -> perigee.admin.v1.ResetGroupResponse
+	33, // 50: perigee.admin.v1.AdminService.GroupOffsets:output_type -> perigee.admin.v1.GroupOffsetsResponse
+	49, // 51: perigee.admin.v1.AdminService.FindMessages:output_type -> perigee.admin.v1.FindMessagesResponse
+	50, // 52: perigee.admin.v1.AdminService.TraceMessage:output_type -> perigee.admin.v1.TraceMessageResponse
+	36, // 53: perigee.admin.v1.AdminService.ListDeadLetters:output_type -> perigee.admin.v1.ListDeadLettersResponse
+	39, // 54: perigee.admin.v1.AdminService.ShowDeadLetters:output_type -> perigee.admin.v1.ShowDeadLettersResponse
+	41, // 55: perigee.admin.v1.AdminService.RedriveDeadLetters:output_type -> perigee.admin.v1.RedriveDeadLettersResponse
+	38, // [38:56] is the sub-list for method output_type
+	20, // [20:38] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_perigee_admin_v1_admin_proto_init() }
@@ -3212,22 +3292,22 @@ func file_perigee_admin_v1_admin_proto_init() {
 	file_perigee_admin_v1_message_proto_init()
 	file_perigee_admin_v1_admin_proto_msgTypes[7].OneofWrappers = []any{}
 	file_perigee_admin_v1_admin_proto_msgTypes[22].OneofWrappers = []any{}
-	file_perigee_admin_v1_admin_proto_msgTypes[27].OneofWrappers = []any{
+	file_perigee_admin_v1_admin_proto_msgTypes[28].OneofWrappers = []any{
 		(*ResetGroupRequest_Begin)(nil),
 		(*ResetGroupRequest_End)(nil),
 		(*ResetGroupRequest_TimeMs)(nil),
 		(*ResetGroupRequest_Skip)(nil),
 	}
-	file_perigee_admin_v1_admin_proto_msgTypes[31].OneofWrappers = []any{}
-	file_perigee_admin_v1_admin_proto_msgTypes[34].OneofWrappers = []any{}
-	file_perigee_admin_v1_admin_proto_msgTypes[37].OneofWrappers = []any{}
+	file_perigee_admin_v1_admin_proto_msgTypes[32].OneofWrappers = []any{}
+	file_perigee_admin_v1_admin_proto_msgTypes[35].OneofWrappers = []any{}
+	file_perigee_admin_v1_admin_proto_msgTypes[38].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_perigee_admin_v1_admin_proto_rawDesc), len(file_perigee_admin_v1_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   42,
+			NumMessages:   43,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

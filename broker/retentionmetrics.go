@@ -13,6 +13,7 @@ import (
 type retentionGauges struct {
 	snapshot, snapAt, carried, held, stays metric.Int64ObservableGauge
 	deleted, moved, steps, failed, gone    metric.Int64ObservableCounter
+	damaged                                metric.Int64ObservableCounter
 }
 
 func newRetentionGauges(r *registrar) *retentionGauges {
@@ -24,6 +25,7 @@ func newRetentionGauges(r *registrar) *retentionGauges {
 		stays:    r.gauge("perigee_retention_oldest_stays", "1 with the reason why the oldest file of the commit log is not deleted; absent before the first look", "", "reason"),
 		deleted:  r.counter("perigee_retention_deleted_bytes", "bytes of the commit log that were deleted"),
 		moved:    r.counter("perigee_retention_carried", "messages that were carried forward out of what was deleted"),
+		damaged:  r.counter("perigee_retention_damaged", "messages that were to be carried forward and could not be, since their records are damaged: they are lost"),
 		steps:    r.counter("perigee_retention_steps", "times that something was deleted"),
 		failed:   r.counter("perigee_retention_failures", "times that a deletion could not be finished; it is tried again"),
 		gone:     r.counter("perigee_retention_gone", "times that a message was asked for that had been deleted meanwhile"),
@@ -37,6 +39,7 @@ func (g *retentionGauges) observe(ctx context.Context, o metric.Observer, e *eng
 	}
 	o.ObserveInt64(g.deleted, s.Bytes)
 	o.ObserveInt64(g.moved, s.Carried)
+	o.ObserveInt64(g.damaged, s.Damaged)
 	o.ObserveInt64(g.steps, s.Steps)
 	o.ObserveInt64(g.failed, s.Failures)
 	o.ObserveInt64(g.gone, e.Counts().Gone.Load())

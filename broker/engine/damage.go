@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
 	"path/filepath"
@@ -51,20 +52,39 @@ func (e *Engine) Holes() []commitlog.Hole { return e.log.Holes() }
 
 // damaged reports a message that cannot be read.
 func (e *Engine) damaged(l leased, err error) {
-	e.counts.Damaged.Add(1)
-	file, off := e.log.Place(l.pos)
-	if !e.damages.met(l.pos, filepath.Base(file)) {
+	attrs, fresh := e.meet(l.pos, err)
+	if !fresh {
 		return
 	}
 	ctx := context.Background()
-	attrs := []slog.Attr{
-		slog.String("file", file), slog.Int64("offset", off), slog.Int64("position", int64(l.pos)), slog.Int("queue", int(l.queue)),
-		slog.Int64("queue_offset", int64(l.offset)), slog.String("error", err.Error()),
-	}
+	attrs = append(attrs, slog.Int("queue", int(l.queue)), slog.Int64("queue_offset", int64(l.offset)))
 	if e.o.SkipDamage {
 		e.o.Log.LogAttrs(ctx, slog.LevelError, "stored message is damaged: consumer groups go on without it; check the disk and run perigee debug check", attrs...)
 		return
 	}
 	e.o.Log.LogAttrs(ctx, slog.LevelError,
 		"stored message is damaged and is not delivered; check the disk, then stop the broker and run perigee debug repair, which shows what is lost and ends it", attrs...)
+}
+
+// meet counts a record that cannot be read. It is fresh if nobody was told of it yet, with what to tell.
+func (e *Engine) meet(pos record.Pos, err error) (attrs []slog.Attr, fresh bool) {
+	e.counts.Damaged.Add(1)
+	file, off := e.log.Place(pos)
+	if !e.damages.met(pos, filepath.Base(file)) {
+		return nil, false
+	}
+	return []slog.Attr{
+		slog.String("file", file), slog.Int64("offset", off), slog.Int64("position", int64(pos)), slog.String("error", err.Error()),
+	}, true
+}
+
+// past reports what a reader of the log has passed over, unless it is known.
+func (e *Engine) past(p commitlog.Past) {
+	if p.Known {
+		return
+	}
+	if attrs, fresh := e.meet(p.From, errors.New(p.Why)); fresh {
+		e.o.Log.LogAttrs(context.Background(), slog.LevelError, "the log is damaged: a reader goes on behind it; check the disk, then stop the broker and run perigee debug repair, which shows what is lost",
+			append(attrs, slog.Int64("bytes", p.Bytes()))...)
+	}
 }

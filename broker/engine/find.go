@@ -107,6 +107,10 @@ func (f *finder) run(ctx context.Context) (*brokerapi.FindReply, error) {
 		return nil, err
 	}
 	for _, g := range gaps {
+		if g.Lost {
+			f.unknown("messages stored from %s to %s that are lost or damaged in the log are not found", stamp(g.FromMS), stamp(g.ToMS))
+			continue
+		}
 		f.unknown("the index of messages stored from %s to %s is being rebuilt", stamp(g.FromMS), stamp(g.ToMS))
 	}
 	return &f.out, nil

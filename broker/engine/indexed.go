@@ -43,6 +43,7 @@ func (x *indexed) encode() []byte { return x.Encode(nil) }
 // indexer writes the files of the index beside the writer, and rebuilds those that are missing. It has one
 // goroutine.
 type indexer struct {
+	e     *Engine
 	store *index.Store
 	log   *commitlog.Log
 	rate  int64 // bytes of log per second that a rebuild reads
@@ -55,6 +56,7 @@ type indexer struct {
 const indexPause = 5 * time.Second
 
 func (x *indexer) init(e *Engine) {
+	x.e = e
 	x.store, x.log, x.rate, x.warn = e.o.Store.Index(), e.log, e.o.IndexRate, e.o.Log
 	x.quit, x.ended = make(chan struct{}), make(chan struct{})
 }
@@ -114,10 +116,11 @@ func (x *indexer) work() error {
 	}
 }
 
-// read reads the log at a bounded rate: the disk is there for messages in the first place.
-func (x *indexer) read(from record.Pos, fn func(record.Record) error) error {
+// read reads the log, over what is damaged in it, at a bounded rate: the disk is there for messages in the first
+// place.
+func (x *indexer) read(from record.Pos, fn func(record.Record) error, past func() error) error {
 	began, first := time.Now(), from
-	return x.log.Scan(from, func(r record.Record) error {
+	_, _, err := x.log.ScanPast(from, func(r record.Record) error {
 		due := time.Duration(float64(r.Pos-first) / float64(x.rate) * float64(time.Second))
 		if ahead := due - time.Since(began); ahead > 10*time.Millisecond {
 			pause := time.NewTimer(ahead)
@@ -129,7 +132,11 @@ func (x *indexer) read(from record.Pos, fn func(record.Record) error) error {
 			}
 		}
 		return fn(r)
+	}, func(p commitlog.Past) error {
+		x.e.past(p)
+		return past()
 	})
+	return err
 }
 
 // Index returns the sizes of the index, for metrics and tests.

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"log/slog"
 	"maps"
 	"slices"
 	"time"
@@ -108,6 +109,17 @@ func (s *step) late(ctx context.Context, add func(pos record.Pos, how bool)) err
 	return judge()
 }
 
+// damaged lets a message go with the part of the log that it stands in, since no other step could read it
+// either and the log must not grow for ever. Whoever asks for it from then on hears that it is deleted: its place
+// is done for all groups.
+func (s *step) damaged(pos record.Pos, err error) {
+	s.k.note(func(t *Retention) { t.Damaged++ })
+	if attrs, fresh := s.e.meet(s.e.views.carried.Present(pos), err); fresh {
+		s.e.o.Log.LogAttrs(context.Background(), slog.LevelError, "stored message is damaged: retention could not carry it forward and goes on without it; check the disk",
+			append(attrs, slog.Int64("message", int64(pos)))...)
+	}
+}
+
 // move carries messages, in the order in which they were written first, which is that of reading them.
 func (s *step) move(ctx context.Context, want need) error {
 	began, read := time.Now(), int64(0)
@@ -135,8 +147,8 @@ func (s *step) move(ctx context.Context, want need) error {
 		if gone(err) {
 			continue // an earlier step left it out, since everybody had done it
 		}
-		if mqerr.Is(err, mqerr.Corrupt) && s.e.o.SkipDamage { // nobody can read it ever again
-			s.e.damaged(leased{queue: -1, offset: -1, pos: pos}, err)
+		if mqerr.Is(err, mqerr.Corrupt) {
+			s.damaged(pos, err)
 			continue
 		}
 		if err != nil {

@@ -29,6 +29,7 @@ type Retention struct {
 	Steps     int64      // that have deleted something
 	Bytes     int64      // deleted
 	Carried   int64      // messages carried forward
+	Damaged   int64      // messages that could not be carried forward, since they are damaged
 	Unread    int64      // times that a message went before a group had read it
 	Failures  int64      // steps that could not be finished; the next one does it again
 	Snapshot  int64      // bytes of the newest SNAPSHOT of this process, 0 before the first
@@ -146,12 +147,18 @@ func (k *keeper) note(f func(*Retention)) {
 func (k *keeper) look(ctx context.Context, limits retain.Limits) (retain.State, error) {
 	log := k.e.log
 	s := retain.State{Now: k.e.clock.Wall(), Durable: log.Durable(), Low: k.e.lowSpace()}
+	written := log.Written()
 	for _, i := range log.Segments() {
-		if i.FirstTime < 0 {
-			break // nothing is there yet, or it cannot be read
+		if i.Base >= written || i.LastTime < 0 {
+			break // nothing is there yet
 		}
-		s.Segments = append(s.Segments, retain.Segment{Base: i.Base, End: i.End, First: i.FirstTime, Newest: i.LastTime})
 		s.Now = max(s.Now, i.LastTime) // the store clock never goes back
+		if n := len(s.Segments); i.FirstTime < 0 && n > 0 {
+			// Its first record is damaged or lost. The log cannot begin there, so it goes with the one before.
+			s.Segments[n-1].End, s.Segments[n-1].Newest = i.End, i.LastTime
+			continue
+		}
+		s.Segments = append(s.Segments, retain.Segment{Base: i.Base, End: i.End, First: max(0, i.FirstTime), Newest: i.LastTime})
 	}
 	k.mu.Lock()
 	s.Snapshot = k.stats.Snapshot

@@ -7,6 +7,7 @@ import (
 	"github.com/perigee-mq/perigee/broker/trace"
 	"github.com/perigee-mq/perigee/internal/brokerapi"
 	"github.com/perigee-mq/perigee/internal/mqerr"
+	"github.com/perigee-mq/perigee/store/commitlog"
 	"github.com/perigee-mq/perigee/store/record"
 )
 
@@ -79,7 +80,7 @@ func (t *tracing) run(ctx context.Context) (*brokerapi.TraceReply, error) {
 		return nil, err
 	}
 	from := t.life.Next
-	err = t.e.log.Scan(from, func(r record.Record) error {
+	_, _, err = t.e.log.ScanPast(from, func(r record.Record) error {
 		switch {
 		case r.Pos >= t.end || t.life.Over:
 			return errEnd
@@ -93,6 +94,13 @@ func (t *tracing) run(ctx context.Context) (*brokerapi.TraceReply, error) {
 		var err error
 		events, err = t.life.Apply(events, &r)
 		return err
+	}, func(p commitlog.Past) error {
+		if p.From >= t.end || p.To <= t.life.Next {
+			return nil
+		}
+		t.e.past(p)
+		events = t.life.Missed(events, p.From, p.To)
+		return over(ctx)
 	})
 	if err != nil && !errors.Is(err, errEnd) {
 		return nil, err

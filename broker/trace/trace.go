@@ -29,6 +29,7 @@ const (
 	Redriven   = "redriven"  // a dead letter, stored again elsewhere
 	Ended      = "ended"     // the session of the client that holds it
 	Forgotten  = "forgotten" // what was recorded before this is deleted
+	Missed     = "missed"    // a part of the log that is lost or damaged: what it said is not known
 )
 
 // Event is one thing that happened to a message. What does not apply is zero.
@@ -50,6 +51,7 @@ type Tracer struct {
 	Topic  record.TopicID     `json:"topic"`
 	Pos    record.Pos         `json:"pos"` // of the message's record
 	Next   record.Pos         `json:"next"`
+	Time   int64              `json:"time,omitempty"` // of the record before Next, ms since 1970
 	Queue  record.QueueID     `json:"queue"`
 	Offset record.QueueOffset `json:"offset"` // -1: no place so far
 	Over   bool               `json:"over,omitempty"`
@@ -84,6 +86,12 @@ func (t *Tracer) Forget(out []Event, first record.Pos, at int64) []Event {
 	return append(out, Event{Pos: first, Time: at, What: Forgotten, Text: "retention has deleted what was recorded before"})
 }
 
+// Missed appends to out that the part of the log from one position to another cannot be read.
+func (t *Tracer) Missed(out []Event, from, to record.Pos) []Event {
+	t.Next = to
+	return append(out, Event{Pos: from, Time: t.Time, What: Missed, Text: fmt.Sprintf("%d bytes of the log are lost or damaged: what they said is not known", to-from)})
+}
+
 // Placed says where the message is, for one whose place was recorded in a part of the log that is deleted.
 func (t *Tracer) Placed(q record.QueueID, off record.QueueOffset) {
 	if t.Offset < 0 {
@@ -97,7 +105,7 @@ func (t *Tracer) Encode() ([]byte, error) { return json.Marshal(t) }
 // Decode returns an encoded tracer of a topic's message. What is none is Invalid.
 func Decode(b []byte, topic record.TopicID, pos record.Pos) (*Tracer, error) {
 	t := New(topic, pos)
-	if err := json.Unmarshal(b, t); err != nil || t.Topic != topic || t.Pos != pos || t.Next < pos || t.Clients == nil || t.Held == nil {
+	if err := json.Unmarshal(b, t); err != nil || t.Topic != topic || t.Pos != pos || t.Next < pos || t.Next%record.Align != 0 || t.Clients == nil || t.Held == nil {
 		return nil, mqerr.New(mqerr.Invalid, "the state of the trace is not one of this message")
 	}
 	return t, nil
@@ -114,7 +122,7 @@ func (t *Tracer) Apply(out []Event, r *record.Record) ([]Event, error) {
 		e := &out[n+i]
 		e.Pos, e.Time = r.Pos, r.Time
 	}
-	t.Next = r.End()
+	t.Next, t.Time = r.End(), r.Time
 	return out, nil
 }
 

@@ -150,12 +150,18 @@ func (l *Log) ScanPast(from record.Pos, fn func(record.Record) error, lost func(
 	}
 	s := l.scanner(from)
 	s.promised, s.skip, s.unmarked = promised, true, !marked
+	if l.Written() > 0 {
+		s.promised = min(promised, s.limit) // a batch that has come since is for others
+	}
 	defer s.leave()
 	for {
 		if s.in == nil && s.pos < l.First() {
 			return s.pos, nil, l.deleted(s.pos)
 		}
 		r, ok, err := s.next()
+		if err != nil && s.pos < l.First() {
+			err = l.deleted(s.pos)
+		}
 		for _, h := range s.crossed() {
 			if err := lost(h); err != nil {
 				return s.pos, nil, err

@@ -11,7 +11,10 @@ import (
 )
 
 // Gap is a range of store times, ms since 1970, both included, of which the index does not know all.
-type Gap struct{ FromMS, ToMS int64 }
+type Gap struct {
+	FromMS, ToMS int64
+	Lost         bool // it never will: the log does not have it any more, or it is damaged there
+}
 
 // Lookup calls fn with the positions of the messages that may have what hash is of, until fn wants no more:
 // the newest ones first, in portions, each of which rises. Positions that the log has deleted are left out. Runs without a message in [fromMS, toMS) are left
@@ -37,8 +40,10 @@ func (s *Store) Lookup(hash uint64, fromMS, toMS int64, fn func([]record.Pos) (m
 		if err != nil {
 			return nil, err
 		}
+		if found == nil || r.holed {
+			gaps = append(gaps, Gap{FromMS: r.min, ToMS: r.max, Lost: found != nil || r.state == lost})
+		}
 		if found == nil {
-			gaps = append(gaps, Gap{FromMS: r.min, ToMS: r.max})
 			continue
 		}
 		if more, err := give(fn, first, found); err != nil || !more {

@@ -20,6 +20,7 @@ import (
 
 // fakeLog is a log of messages in memory.
 type fakeLog struct {
+	damaged record.Pos // of a record that cannot be read, 0 for none
 	records []record.Record
 	first   record.Pos
 	end     record.Pos
@@ -52,12 +53,18 @@ func (l *fakeLog) put(typ record.Type, b []byte) record.Record {
 	return r
 }
 
-func (l *fakeLog) read(from record.Pos, fn func(record.Record) error) error {
+func (l *fakeLog) read(from record.Pos, fn func(record.Record) error, past func() error) error {
 	if from < l.first {
 		return mqerr.New(mqerr.NotFound, "position %d was deleted", from)
 	}
 	for _, r := range l.records {
 		if r.Pos < from {
+			continue
+		}
+		if l.damaged == r.Pos && r.Pos > 0 {
+			if err := past(); err != nil {
+				return err
+			}
 			continue
 		}
 		if err := fn(r); err != nil {
@@ -385,7 +392,7 @@ func TestPartialRun(t *testing.T) {
 
 	require.NoError(t, m.fs.Remove(s.path(fileName(0))))
 	_, gaps = lookup(t, s, hash, 0, 0)
-	require.Equal(t, []Gap{{1, 10}}, gaps)
+	require.Equal(t, []Gap{{FromMS: 1, ToMS: 10}}, gaps)
 	for range 2 {
 		require.Equal(t, 1, work(s, m.log.read))
 		require.Equal(t, 1, s.Stats().Partial)
@@ -398,13 +405,49 @@ func TestPartialRun(t *testing.T) {
 		s = open()
 		require.NoError(t, s.Decode(saved))
 		_, gaps = lookup(t, s, hash, 0, 0)
-		require.Equal(t, []Gap{{1, 10}}, gaps, "it is not the file of the whole run")
+		require.Equal(t, []Gap{{FromMS: 1, ToMS: 10}}, gaps, "it is not the file of the whole run")
 	}
-	require.Equal(t, 1, work(s, func(record.Pos, func(record.Record) error) error { return mqerr.New(mqerr.Corrupt, "damaged") }))
+	require.Equal(t, 1, work(s, func(record.Pos, func(record.Record) error, func() error) error {
+		return mqerr.New(mqerr.Corrupt, "damaged")
+	}))
 	_, gaps = lookup(t, s, hash, 0, 0)
-	require.Equal(t, []Gap{{1, 10}}, gaps)
+	require.Equal(t, []Gap{{FromMS: 1, ToMS: 10, Lost: true}}, gaps)
 	require.Zero(t, work(s, m.log.read), "it is not tried for ever")
 	s.DropBefore(m.log.records[10].Pos)
 	_, gaps = lookup(t, s, hash, 0, 0)
 	require.Empty(t, gaps)
+}
+
+// TestHoledRun: a run is rebuilt without the messages that are damaged, and a look-up says that there are such.
+func TestHoledRun(t *testing.T) {
+	m := &machine{fs: memfs.New(), runs: 20}
+	s, err := Open(Options{FS: m.fs, Dir: "index", RunEntries: m.runs, First: func() record.Pos { return 0 }})
+	require.NoError(t, err)
+	for i := range 20 { // 2 runs
+		m.log.time++
+		put(t, s, m.log.add(&record.Msg{Topic: topicT, Type: record.MsgNormal, ID: fmt.Appendf(nil, "id%d", i), Sys: sysOf("k")}))
+	}
+	work := func() {
+		for more := true; more; {
+			more, err = s.Work(m.log.read)
+			require.NoError(t, err)
+		}
+	}
+	work()
+	hash := Hash(topicT, Key, []byte("k"))
+	for _, bad := range []int{1, 4, 9} { // the first one tells the name of the file
+		m.log.damaged = 0
+		want := m.want(hash, 0, 0)
+		m.log.damaged = m.log.records[bad].Pos
+		at := slices.Index(want, m.log.damaged)
+		require.NoError(t, m.fs.Remove(s.path(fileName(0))))
+		_, gaps := lookup(t, s, hash, 0, 0)
+		require.Equal(t, []Gap{{FromMS: 1, ToMS: 10}}, gaps)
+		work()
+		found, gaps := lookup(t, s, hash, 0, 0)
+		require.Equal(t, []Gap{{FromMS: 1, ToMS: 10, Lost: true}}, gaps)
+		require.Equal(t, slices.Delete(slices.Clone(want), at, at+1), found)
+		work()
+		require.Equal(t, 1, s.Stats().Partial)
+	}
 }

@@ -52,6 +52,7 @@ type run struct {
 	state   state
 	entries []entry // of a pending run, by position
 	part    *span   // what the file has, if the log did not have all when it was rebuilt
+	holed   bool    // some of what the file does not have is damaged, or in a hole of the log
 }
 
 // inFile is what the file of the run has. Its name is that of the whole run.

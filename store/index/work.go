@@ -13,8 +13,8 @@ import (
 )
 
 // Reader calls fn with the records of the log from a record's position on until fn returns an error, which
-// it returns.
-type Reader func(from record.Pos, fn func(record.Record) error) error
+// it returns. It passes over records that are damaged or lost, and calls past for each such part, in order.
+type Reader func(from record.Pos, fn func(record.Record) error, past func() error) error
 
 // Work does the next piece of work: writes the file of a run, or rebuilds one from the log, or removes files
 // that no run has. It tells whether there is more. An error is of the disk or of read: try again after a
@@ -28,6 +28,7 @@ func (s *Store) Work(read Reader) (more bool, err error) {
 	}
 	var b []byte
 	var part *span
+	var holed bool
 	switch {
 	case s.has(r):
 		s.took(r, &run{span: r.span, state: stored}, &s.counts.Adopted)
@@ -35,7 +36,7 @@ func (s *Store) Work(read Reader) (more bool, err error) {
 	case r.state == pending:
 		b = encodeFile(&r.span, slices.Clone(r.entries))
 	default:
-		if b, part, err = s.rebuild(r, read); err != nil {
+		if b, part, holed, err = s.rebuild(r, read); err != nil {
 			return true, err
 		}
 		if b == nil {
@@ -50,7 +51,7 @@ func (s *Store) Work(read Reader) (more bool, err error) {
 		s.mu.Unlock()
 		return true, err
 	}
-	s.took(r, &run{span: r.span, state: stored, part: part}, &s.counts.Written)
+	s.took(r, &run{span: r.span, state: stored, part: part, holed: holed}, &s.counts.Written)
 	if r.state == missing {
 		s.mu.Lock()
 		s.counts.Rebuilt++
@@ -112,29 +113,30 @@ func (s *Store) took(old, with *run, count *int64) {
 var errEnough = errors.New("enough")
 
 // rebuild makes the file of a run from its part of the log, nil if the log has something else. Where the log has
-// deleted the beginning of that part, part says what the file has.
-func (s *Store) rebuild(r *run, read Reader) (b []byte, part *span, err error) {
+// deleted the beginning of that part, or some of it is damaged, part says what the file has; holed tells of
+// damage.
+func (s *Store) rebuild(r *run, read Reader) (b []byte, part *span, holed bool, err error) {
 	for {
 		from := max(r.first, s.o.First())
-		entries, got, err := r.collect(from, read)
+		entries, got, holed, err := r.collect(from, read)
 		switch {
 		case mqerr.Is(err, mqerr.NotFound) && s.o.First() > from:
 			continue // more was deleted meanwhile
 		case mqerr.Is(err, mqerr.NotFound), mqerr.Is(err, mqerr.Corrupt): // no other try will read it
-			return nil, nil, nil
+			return nil, nil, false, nil
 		case err != nil:
-			return nil, nil, err
+			return nil, nil, false, err
 		case got == r.span:
-			return encodeFile(&got, entries), nil, nil
-		case from == r.first || got.count == 0 || got.count > r.count || got.last != r.last:
-			return nil, nil, nil
+			return encodeFile(&got, entries), nil, false, nil
+		case got.count == 0 || got.count > r.count || !holed && (from == r.first || got.last != r.last):
+			return nil, nil, false, nil
 		}
-		return encodeFile(&got, entries), &got, nil
+		return encodeFile(&got, entries), &got, holed, nil
 	}
 }
 
 // collect reads the entries of a run from a position on.
-func (s *span) collect(from record.Pos, read Reader) (entries []entry, got span, err error) {
+func (s *span) collect(from record.Pos, read Reader) (entries []entry, got span, holed bool, err error) {
 	entries = make([]entry, 0, s.count)
 	var hashes []uint64
 	err = read(from, func(r record.Record) error {
@@ -150,11 +152,11 @@ func (s *span) collect(from record.Pos, read Reader) (entries []entry, got span,
 			got.add(h, r.Pos, r.Time)
 		}
 		return nil
-	})
+	}, func() error { holed = true; return nil })
 	if errors.Is(err, errEnough) {
 		err = nil
 	}
-	return entries, got, err
+	return entries, got, holed, err
 }
 
 // clean removes the files that belong to no run.

@@ -20,13 +20,13 @@ import (
 //fault:space old messages were deleted by retention; the process is killed, and checkpoints, consume queues and index are removed => everything that is kept comes from a SNAPSHOT in the log and what follows it: delayed, half and leased messages older than the log too
 func TestRetention(t *testing.T) {
 	t.Parallel()
-	more := []string{"--segment-bytes", "1MiB", "--retention", "5s", "--checkpoint-interval", "1s"}
-	s := newStoppable(t, more...)
+	more := []string{"--segment-bytes", "1MiB", "--retention-look", "500ms", "--checkpoint-interval", "1s"}
+	s := newStoppable(t, append(more, "--retention", "5s")...)
 	c := connect(t, s.grpc)
 	load := fullLoad(t, c)
 	filler := newTyped(t, c, controllerv1.TopicType_TOPIC_TYPE_NORMAL, 1)
 	waits := load["delay"].kind("delay", "waits")
-	waits.SystemProperties.DeliveryTimestamp = timestamppb.New(time.Now().Add(12 * time.Second))
+	waits.SystemProperties.DeliveryTimestamp = timestamppb.New(time.Now().Add(25 * time.Second))
 	load["delay"].send(t.Context(), c, waits).is(t, "OK")
 	half := load["transaction"].kind("transaction", "half")
 	load["transaction"].send(t.Context(), c, half).is(t, "OK")
@@ -57,7 +57,8 @@ func TestRetention(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s.start(more...)
+	// Nobody reads before the end of the test, and what nobody reads in time goes: it is kept for longer now.
+	s.start(append(more, "--retention", "1h")...)
 	load["normal"].ack(t.Context(), c, leased).is(t, "OK")
 	load["transaction"].commit(t, half.GetSystemProperties().GetMessageId())
 	load["fifo"].send(t.Context(), c, load["fifo"].kind("fifo", "after")).is(t, "OK")

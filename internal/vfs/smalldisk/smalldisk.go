@@ -2,12 +2,9 @@
 package smalldisk
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
-
-	"golang.org/x/sys/unix"
 )
 
 // Disk is a mounted file system of its own.
@@ -23,14 +20,13 @@ func Mount(t testing.TB, bytes int64) *Disk {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%d", bytes)); err != nil {
+	if err := mount(dir, bytes); err != nil {
 		_ = os.Remove(dir)
 		t.Skipf("NOTICE: no small disk can be mounted here (%v): what happens on a full one is not tested", err)
 	}
 	t.Cleanup(func() {
-		if err := unix.Unmount(dir, 0); err != nil {
+		if err := unmount(dir); err != nil {
 			t.Errorf("unmount %s: %v", dir, err)
-			_ = unix.Unmount(dir, unix.MNT_DETACH)
 		}
 		_ = os.Remove(dir)
 	})
@@ -56,7 +52,7 @@ func (d *Disk) Fill(left int64) {
 			return
 		}
 		grow := (free - left + 4095) / 4096 * 4096
-		if err := unix.Fallocate(int(f.Fd()), 0, size, grow); err != nil {
+		if err := allocate(f, size, grow); err != nil {
 			d.t.Logf("fill %d bytes: %v", grow, err) // somebody else was faster
 			continue
 		}
@@ -77,9 +73,9 @@ func (d *Disk) filler() string { return filepath.Join(d.Dir, "filler") }
 // Free is the space that is left, in bytes.
 func (d *Disk) Free() int64 {
 	d.t.Helper()
-	var st unix.Statfs_t
-	if err := unix.Statfs(d.Dir, &st); err != nil {
+	n, err := free(d.Dir)
+	if err != nil {
 		d.t.Fatal(err)
 	}
-	return int64(st.Bavail) * st.Bsize
+	return n
 }

@@ -311,6 +311,7 @@ func TestDropFaults(t *testing.T) {
 			fs, gone := faultfs.Wrap(mem), &removals{}
 			l, _ := mustStart(t, gone.options(fs))
 			all := filled(t, l, 4)
+			require.Eventually(t, func() bool { return l.Room() >= segBytes }, time.Minute, time.Millisecond, "the next file is there: its making must not meet the fault")
 			fs.Set(faultfs.Fault{Op: c.op, Nth: nth})
 			_, err := l.DropBefore(3 * segBytes)
 			if !fs.Hit() {

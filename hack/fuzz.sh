@@ -14,7 +14,7 @@ if (($# == 0)); then set -- ./...; fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}}{{end}}' "$@" | while read -r dir; do
-  grep -hoE '^func Fuzz[A-Za-z0-9_]*' "$dir"/*_test.go 2>/dev/null | sed "s|^func |$dir |" | sort
+  { grep -hoE '^func Fuzz[A-Za-z0-9_]*' "$dir"/*_test.go 2>/dev/null || true; } | sed "s|^func |$dir |" | sort
 done >"$work/targets"
 if [[ -n ${FUZZBUDGET:-} ]]; then
   shuf --random-source=<(yes "$(date +%F)") "$work/targets" -o "$work/targets"

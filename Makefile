@@ -51,7 +51,7 @@ faults: ## write the list of faults in docs/reliability.md from the tests
 	@go run ./hack/faults
 
 .PHONY: check
-check: gen-check lint race test conformance interop ## all that CI runs
+check: gen-check lint race test short-crash short-soak short-fuzz conformance interop ## all that CI runs
 
 .PHONY: tools
 tools: ## install the pinned tools into .tools, from source
@@ -103,6 +103,17 @@ bench-start: build ## measure starts with ten million messages, then with 10,000
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZTIME (default 20s), with a table of what came of it
 	@hack/fuzz.sh
+
+# As long as CI has time for each.
+.PHONY: short-crash short-soak short-fuzz
+short-crash:
+	@CRASH_TIME=90 ROUNDS=1000 $(MAKE) --no-print-directory crash
+
+short-soak:
+	@SOAK_TIME=100s $(MAKE) --no-print-directory soak
+
+short-fuzz:
+	@FUZZTIME=1s FUZZBUDGET=70 $(MAKE) --no-print-directory fuzz
 
 .PHONY: crash
 crash: ## kill processes under load ROUNDS times (default 200) and check every answer; MODE=dev|cluster, SEED, CRASH_TIME

@@ -241,8 +241,7 @@ func (c *conn) giveBack(class Class, size int) {
 
 // keep wakes for deadlines and for the keepalive.
 func (c *conn) keep() {
-	look := time.Now().Add(c.o.KeepAlive) // when to see whether the peer is alive
-	asked := false
+	patience := newPatience(c.o.KeepAlive, time.Now())
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -253,23 +252,23 @@ func (c *conn) keep() {
 		case <-timer.C:
 		}
 		now := time.Now()
-		if !now.Before(look) {
-			look = now.Add(c.o.KeepAlive)
-			heard := c.heard.Swap(false)
-			if !heard && asked {
+		if !now.Before(patience.next) {
+			sign, ask, dead := patience.look(now, c.heard.Swap(false))
+			if dead {
 				c.fail(mqerr.New(mqerr.Unavailable, "link: nothing came from the peer for %v", 2*c.o.KeepAlive))
 				return
 			}
-			asked = !heard
-			c.signOfLife(asked)
+			if sign {
+				c.signOfLife(ask)
+			}
 		}
-		timer.Reset(c.sleepUntil(look, now))
+		timer.Reset(time.Until(c.wakeAt(patience.next, now)))
 	}
 }
 
-// signOfLife gives the peer one, and asks for one if the peer is silent. It is given at every look, whatever
+// signOfLife gives the peer one, and asks for one if the peer is silent. It is given in every KeepAlive, whatever
 // else has gone since the last: a peer that sends much may hear nothing else, its ping stands behind what it
-// has sent, and its patience ends two looks after it heard something, so signs that far apart would race with it.
+// has sent, and its patience ends two KeepAlives after it heard something, so signs that far apart would race with it.
 func (c *conn) signOfLife(ask bool) {
 	c.mu.Lock()
 	c.out.ping = c.out.ping || ask
@@ -278,20 +277,20 @@ func (c *conn) signOfLife(ask bool) {
 	c.mu.Unlock()
 }
 
-// sleepUntil completes what is overdue and says how long the keeper may sleep.
-func (c *conn) sleepUntil(look, now time.Time) time.Duration {
+// wakeAt completes what is overdue and says when the keeper must wake.
+func (c *conn) wakeAt(look, now time.Time) time.Time {
 	c.mu.Lock()
 	complete, at := c.side.due(now)
-	c.next = look
+	next := look
 	if !at.IsZero() && at.Before(look) {
-		c.next = at
+		next = at
 	}
-	sleep := c.next.Sub(now)
+	c.next = next
 	c.mu.Unlock()
 	if complete != nil {
 		complete()
 	}
-	return sleep
+	return next
 }
 
 // wakeBy makes sure that the keeper wakes at t at the latest. The mutex is held.

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/perigee-mq/perigee/internal/brokerapi"
+	"github.com/perigee-mq/perigee/internal/testseed"
 	"github.com/perigee-mq/perigee/internal/vfs/memfs"
 	"github.com/perigee-mq/perigee/store/record"
 )
@@ -29,7 +30,7 @@ func TestAsyncPowerCut(t *testing.T) {
 	if testing.Short() {
 		rounds = 10
 	}
-	first := uint64(time.Now().UnixNano())
+	first := testseed.First(t)
 	kept, lost := 0, 0
 	for i := range rounds {
 		seed := first + uint64(i)

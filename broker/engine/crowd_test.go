@@ -12,6 +12,7 @@ import (
 
 	"github.com/perigee-mq/perigee/internal/brokerapi"
 	"github.com/perigee-mq/perigee/internal/mqerr"
+	"github.com/perigee-mq/perigee/internal/testseed"
 	"github.com/perigee-mq/perigee/internal/vfs/memfs"
 	"github.com/perigee-mq/perigee/store/record"
 )
@@ -159,8 +160,7 @@ func TestCrowd(t *testing.T) {
 	}
 	stop := make(chan struct{})
 	var callers sync.WaitGroup
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
+	seed := testseed.First(t)
 	for i := range 32 {
 		callers.Go(func() { c.caller(seed+uint64(i), stop) })
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/perigee-mq/perigee/broker/space"
 	"github.com/perigee-mq/perigee/internal/brokerapi"
 	"github.com/perigee-mq/perigee/internal/mqerr"
+	"github.com/perigee-mq/perigee/internal/testseed"
 	"github.com/perigee-mq/perigee/store/record"
 )
 
@@ -343,7 +344,7 @@ func TestDelayMany(t *testing.T) {
 	b := newBench(t, Options{CheckpointBytes: 1 << 40})
 	b.mustOpen()
 	b.define()
-	seed := rand.Uint64()
+	seed := testseed.First(t)
 	t.Log("seed", seed)
 	r := rand.New(rand.NewPCG(seed, 1))
 	const n = 3 * deliverTurn / 2

@@ -5,12 +5,12 @@ import (
 	"math/rand/v2"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/perigee-mq/perigee/internal/brokerapi"
 	"github.com/perigee-mq/perigee/internal/mqerr"
+	"github.com/perigee-mq/perigee/internal/testseed"
 	"github.com/perigee-mq/perigee/internal/vfs/faultfs"
 	"github.com/perigee-mq/perigee/internal/vfs/memfs"
 )
@@ -21,8 +21,7 @@ import (
 //
 //fault:storage each operation of the disk fails once, from the start of a broker on (write, short write, fdatasync, sync of a directory, create, allocate, rename, remove, open, read, map, list, stat), and the power goes afterwards => every answer holds, the end is told once, and a later start recovers
 func TestEveryFault(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
+	seed := testseed.First(t)
 	for _, f := range []faultfs.Fault{
 		{Op: faultfs.OpWrite},
 		{Op: faultfs.OpWrite, Short: true},
@@ -43,7 +42,7 @@ func TestEveryFault(t *testing.T) {
 			if f.Op == faultfs.OpWrite || f.Op == faultfs.OpSync {
 				stride = 5 * raceSlows // there are many
 			}
-			for f.Nth = 1 + rand.IntN(stride); ; f.Nth += stride {
+			for f.Nth = 1 + rand.New(rand.NewPCG(seed, 1)).IntN(stride); ; f.Nth += stride {
 				r := faultRun{seed: seed + uint64(f.Nth), fault: f}
 				r.run(t)
 				if t.Failed() {

@@ -17,6 +17,7 @@ import (
 	"github.com/perigee-mq/perigee/broker/topic"
 	"github.com/perigee-mq/perigee/internal/brokerapi"
 	"github.com/perigee-mq/perigee/internal/mqerr"
+	"github.com/perigee-mq/perigee/internal/testseed"
 	"github.com/perigee-mq/perigee/internal/vfs"
 	"github.com/perigee-mq/perigee/internal/vfs/memfs"
 	"github.com/perigee-mq/perigee/store"
@@ -109,7 +110,7 @@ func TestHolesOfAnyKind(t *testing.T) {
 	if testing.Short() {
 		seeds = 4
 	}
-	first := uint64(time.Now().UnixNano())
+	first := testseed.First(t)
 	if *modelSeed != 0 {
 		seeds, first = 1, *modelSeed
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/perigee-mq/perigee/broker/topic"
 	"github.com/perigee-mq/perigee/internal/brokerapi"
 	"github.com/perigee-mq/perigee/internal/model"
+	"github.com/perigee-mq/perigee/internal/testseed"
 	"github.com/perigee-mq/perigee/internal/vfs/memfs"
 	"github.com/perigee-mq/perigee/store"
 	"github.com/perigee-mq/perigee/store/record"
@@ -41,7 +42,7 @@ const (
 // internal/model. After every restart the views are those before it, byte for byte, whether they come
 // from the log alone or from a checkpoint and the rest of the log.
 func TestModel(t *testing.T) {
-	seeds, first := *modelSeeds/raceSlows, uint64(time.Now().UnixNano())
+	seeds, first := *modelSeeds/raceSlows, testseed.First(t)
 	if *modelSeed != 0 {
 		seeds, first = 1, *modelSeed
 	} else if testing.Short() {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/perigee-mq/perigee/internal/brokerapi"
 	"github.com/perigee-mq/perigee/internal/mqerr"
+	"github.com/perigee-mq/perigee/internal/testseed"
 	"github.com/perigee-mq/perigee/store/record"
 )
 
@@ -230,8 +231,7 @@ func TestResetToTime(t *testing.T) {
 
 // TestResetsAndRestarts mixes all that moves a group, and restarts in between.
 func TestResetsAndRestarts(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
+	seed := testseed.First(t)
 	rng := rand.New(rand.NewPCG(seed, 3))
 	b := newBench(t, Options{CheckpointBytes: 20 << 10})
 	b.mustOpen()

@@ -16,6 +16,7 @@ import (
 	"github.com/perigee-mq/perigee/broker/topic"
 	"github.com/perigee-mq/perigee/internal/brokerapi"
 	"github.com/perigee-mq/perigee/internal/mqerr"
+	"github.com/perigee-mq/perigee/internal/testseed"
 	"github.com/perigee-mq/perigee/internal/vfs/memfs"
 	"github.com/perigee-mq/perigee/store/record"
 )
@@ -40,7 +41,7 @@ func TestPowerCutModel(t *testing.T) {
 	if testing.Short() {
 		rounds = 24
 	}
-	first := uint64(time.Now().UnixNano())
+	first := testseed.First(t)
 	total := map[string]int{}
 	for i := range rounds {
 		seed := first + uint64(i)
@@ -64,7 +65,7 @@ func TestPowerCutAsyncModel(t *testing.T) {
 	if testing.Short() {
 		rounds = 10
 	}
-	first := uint64(time.Now().UnixNano())
+	first := testseed.First(t)
 	total := map[string]int{}
 	for i := range rounds {
 		seed := first + uint64(i)

@@ -14,6 +14,7 @@ import (
 	"github.com/perigee-mq/perigee/broker/retain"
 	"github.com/perigee-mq/perigee/internal/brokerapi"
 	"github.com/perigee-mq/perigee/internal/mqerr"
+	"github.com/perigee-mq/perigee/internal/testseed"
 	"github.com/perigee-mq/perigee/internal/vfs/memfs"
 )
 
@@ -27,7 +28,7 @@ func TestPowerCutInRetention(t *testing.T) {
 	if testing.Short() || raceSlows > 1 {
 		every = 5
 	}
-	for cut := 1 + rand.IntN(every); ; cut += every {
+	for cut := 1 + rand.New(rand.NewPCG(testseed.First(t), 1)).IntN(every); ; cut += every {
 		b := newBench(t, Options{})
 		b.fs, b.clock = base.Crash(rand.New(rand.NewPCG(1, 1)), 2), clock.at()
 		b.mustOpen()

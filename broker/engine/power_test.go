@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/perigee-mq/perigee/internal/brokerapi"
+	"github.com/perigee-mq/perigee/internal/testseed"
 	"github.com/perigee-mq/perigee/internal/vfs/memfs"
 )
 
@@ -206,7 +207,7 @@ func TestPowerCut(t *testing.T) {
 	if testing.Short() {
 		rounds = 25
 	}
-	first := uint64(time.Now().UnixNano())
+	first := testseed.First(t)
 	total := map[string]int{}
 	for i := range rounds {
 		seed := first + uint64(i)
@@ -278,7 +279,7 @@ func TestReplayGivesTheSameViews(t *testing.T) {
 	if testing.Short() {
 		rounds = 4
 	}
-	first := uint64(time.Now().UnixNano())
+	first := testseed.First(t)
 	for i := range rounds {
 		seed := first + uint64(i)
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {

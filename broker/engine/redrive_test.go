@@ -10,6 +10,7 @@ import (
 
 	"github.com/perigee-mq/perigee/internal/brokerapi"
 	"github.com/perigee-mq/perigee/internal/mqerr"
+	"github.com/perigee-mq/perigee/internal/testseed"
 	"github.com/perigee-mq/perigee/internal/vfs/memfs"
 	"github.com/perigee-mq/perigee/store/record"
 )
@@ -159,8 +160,7 @@ func TestRedriveTwiceAtOnce(t *testing.T) {
 //
 //fault:power the power goes at every write of a redrive => each dead letter is in exactly one of the two topics; a second redrive moves the rest
 func TestRedrivePowerCut(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
+	seed := testseed.First(t)
 	rng := rand.New(rand.NewPCG(seed, 1))
 	for cut := 1; cut <= 12; cut++ {
 		b := deadBench(t)

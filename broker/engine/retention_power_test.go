@@ -10,6 +10,7 @@ import (
 
 	"github.com/perigee-mq/perigee/broker/retain"
 	"github.com/perigee-mq/perigee/internal/brokerapi"
+	"github.com/perigee-mq/perigee/internal/testseed"
 	"github.com/perigee-mq/perigee/internal/vfs/memfs"
 )
 
@@ -28,8 +29,7 @@ type kept struct {
 //
 //fault:power the power goes at any operation on the disk of a step of retention; then the views are there or not => delayed, half and leased messages and all that is not old are there; the next step finishes
 func TestRetentionPowerCut(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
+	seed := testseed.First(t)
 	rng := rand.New(rand.NewPCG(seed, 5))
 	whole, finished := 0, 0
 	step := 1

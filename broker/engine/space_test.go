@@ -13,6 +13,7 @@ import (
 	"github.com/perigee-mq/perigee/broker/space"
 	"github.com/perigee-mq/perigee/internal/brokerapi"
 	"github.com/perigee-mq/perigee/internal/mqerr"
+	"github.com/perigee-mq/perigee/internal/testseed"
 	"github.com/perigee-mq/perigee/internal/vfs"
 	"github.com/perigee-mq/perigee/internal/vfs/faultfs"
 	"github.com/perigee-mq/perigee/internal/vfs/memfs"
@@ -24,8 +25,7 @@ import (
 //
 //fault:space each kind of file (log, mark, consume queues, index, duplicate window, checkpoint) finds no space in each operation that needs some (create, write, short write, allocate, rename) => the broker lives, answers hold also over a power cut, and everything is taken again without a restart
 func TestNoSpaceMatrix(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
+	seed := testseed.First(t)
 	struck := map[string]bool{}
 	for _, path := range []string{"data/log/", "data/log/durable", "data/queue/", "data/index/", "data/dedup/", "data/checkpoint/"} {
 		for _, f := range []faultfs.Fault{
@@ -105,7 +105,7 @@ func (b *bench) recovers() {
 //
 //fault:space the disk is really full again and again, at random moments => the broker lives, answers hold also over a power cut, everything is taken again without a restart
 func TestDiskOfChangingSize(t *testing.T) {
-	first := uint64(time.Now().UnixNano())
+	first := testseed.First(t)
 	for i := range uint64(6) {
 		t.Run(fmt.Sprintf("seed=%d", first+i), func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(first+i, 17))

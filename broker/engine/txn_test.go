@@ -12,6 +12,7 @@ import (
 	"github.com/perigee-mq/perigee/broker/topic"
 	"github.com/perigee-mq/perigee/internal/brokerapi"
 	"github.com/perigee-mq/perigee/internal/mqerr"
+	"github.com/perigee-mq/perigee/internal/testseed"
 	"github.com/perigee-mq/perigee/store/record"
 )
 
@@ -264,8 +265,7 @@ func TestHalvesGoWithTheirTopic(t *testing.T) {
 // TestRandomTransactions does anything in any order, restarts at any time, and expects every committed
 // message once and the same views after each restart.
 func TestRandomTransactions(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
+	seed := testseed.First(t)
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	b := newBench(t, Options{Txn: TxnOptions{VerdictsMax: 20, CheckLimit: 3}})
 	b.mustOpen()

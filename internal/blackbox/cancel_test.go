@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	rmqv2 "github.com/perigee-mq/perigee/api/apache/rocketmq/v2"
+	"github.com/perigee-mq/perigee/internal/testseed"
 )
 
 // TestReceiveCancelledBefore: a receive that is over before it begins leases nothing.
@@ -100,8 +101,7 @@ func TestReceiveCancelledWhileWaiting(t *testing.T) {
 //fault:client receives are cancelled at any moment => each message comes again until it is acknowledged, and its attempts never go back
 func TestReceiveCancelledAnywhere(t *testing.T) {
 	t.Parallel()
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
+	seed := testseed.First(t)
 	d := sharedDev(t)
 	c := connect(t, d.grpc)
 	p := newPlace(t, c)
@@ -145,8 +145,7 @@ func TestReceiveCancelledAnywhere(t *testing.T) {
 //fault:client sends are cancelled at any moment => each message is stored once or not at all
 func TestSendCancelledAnywhere(t *testing.T) {
 	t.Parallel()
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
+	seed := testseed.First(t)
 	d := sharedDev(t)
 	p := newPlace(t, connect(t, d.grpc))
 	var wg sync.WaitGroup
@@ -185,8 +184,7 @@ func TestSendCancelledAnywhere(t *testing.T) {
 //fault:client acks are cancelled at any moment => each is done or not, and says so when repeated
 func TestAckCancelledAnywhere(t *testing.T) {
 	t.Parallel()
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
+	seed := testseed.First(t)
 	d := sharedDev(t)
 	c := connect(t, d.grpc)
 	p := newPlace(t, c)

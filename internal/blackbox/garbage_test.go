@@ -14,6 +14,7 @@ import (
 
 	rmqv2 "github.com/perigee-mq/perigee/api/apache/rocketmq/v2"
 	controllerv1 "github.com/perigee-mq/perigee/api/perigee/controller/v1"
+	"github.com/perigee-mq/perigee/internal/testseed"
 )
 
 // garbage returns bytes that are no request of a method, or hardly one: cut, with flipped bits, random.
@@ -58,8 +59,7 @@ func nested(depth int) []byte {
 //fault:client bytes that are no request, to every method => refused; what was stored of them is what was answered OK; no internal error
 func TestGarbage(t *testing.T) {
 	t.Parallel()
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
+	seed := testseed.First(t)
 	eachMethod(func(method string) {
 		t.Run(method, func(t *testing.T) {
 			t.Parallel()

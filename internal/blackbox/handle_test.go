@@ -14,6 +14,7 @@ import (
 	rmqv2 "github.com/perigee-mq/perigee/api/apache/rocketmq/v2"
 	adminv1 "github.com/perigee-mq/perigee/api/perigee/admin/v1"
 	controllerv1 "github.com/perigee-mq/perigee/api/perigee/controller/v1"
+	"github.com/perigee-mq/perigee/internal/testseed"
 )
 
 const handleAlphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
@@ -54,8 +55,7 @@ func damaged(good string, rng *rand.Rand) []string {
 //fault:client receipt handles that were changed => nothing is done
 func TestDamagedHandles(t *testing.T) {
 	t.Parallel()
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
+	seed := testseed.First(t)
 	c := connect(t, sharedDev(t).grpc)
 	p := newPlace(t, c)
 	p.put(1)

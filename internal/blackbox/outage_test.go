@@ -16,6 +16,7 @@ import (
 	rmqv2 "github.com/perigee-mq/perigee/api/apache/rocketmq/v2"
 	adminv1 "github.com/perigee-mq/perigee/api/perigee/admin/v1"
 	controllerv1 "github.com/perigee-mq/perigee/api/perigee/controller/v1"
+	"github.com/perigee-mq/perigee/internal/testseed"
 )
 
 // away is what a call to a broker that is gone is answered with: not done, or not known to be.
@@ -98,8 +99,7 @@ func TestBrokerKilled(t *testing.T) {
 //fault:kill brokers of a cluster are killed in turn under load through two proxies => every message that was answered is there once, acknowledged ones never come again
 func TestBrokersKilledUnderLoad(t *testing.T) {
 	t.Parallel()
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
+	seed := testseed.First(t)
 	k := newCluster(t)
 	p := newTyped(t, k.client(0), controllerv1.TopicType_TOPIC_TYPE_NORMAL, 6)
 	until(t, 5*time.Second, func(ctx context.Context) bool {

@@ -16,6 +16,8 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+
+	"github.com/perigee-mq/perigee/internal/testseed"
 )
 
 // stranger opens a connection, lets talk speak, and returns how long the server kept it.
@@ -74,8 +76,7 @@ func slowly(b []byte) func(net.Conn) {
 // Others are served as if they were not there.
 func TestStrangers(t *testing.T) {
 	t.Parallel()
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
+	seed := testseed.First(t)
 	rng := rand.New(rand.NewPCG(seed, 2))
 	d := sharedDev(t)
 	c := connect(t, d.grpc)
@@ -183,8 +184,7 @@ func TestTLS(t *testing.T) {
 // TestStrangersInside: the ports that only our own processes use are as hard to disturb.
 func TestStrangersInside(t *testing.T) {
 	t.Parallel()
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
+	seed := testseed.First(t)
 	rng := rand.New(rand.NewPCG(seed, 3))
 	k := newCluster(t)
 	p := newPlace(t, k.client(0))

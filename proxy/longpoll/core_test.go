@@ -9,6 +9,7 @@ import (
 
 	"github.com/perigee-mq/perigee/internal/brokerapi"
 	"github.com/perigee-mq/perigee/internal/mqerr"
+	"github.com/perigee-mq/perigee/internal/testseed"
 )
 
 // model is a core between receives and brokers that answer as late and in whatever order chance
@@ -333,8 +334,7 @@ func (m *model) anyUp() bool {
 // TestNoWakeUpAndNoLeaseIsLost drives the core through random histories. Whenever all is at rest no
 // receive may wait where a message is ready, and every place with waiting receives is armed.
 func TestNoWakeUpAndNoLeaseIsLost(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := testseed.First(t)
 	for run := range 300 {
 		rng := rand.New(rand.NewPCG(seed, uint64(run)))
 		m := newModel(t, rng)

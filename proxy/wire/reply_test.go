@@ -17,6 +17,7 @@ import (
 
 	rmqv2 "github.com/perigee-mq/perigee/api/apache/rocketmq/v2"
 	"github.com/perigee-mq/perigee/internal/brokerapi"
+	"github.com/perigee-mq/perigee/internal/testseed"
 )
 
 // readBack decodes what we wrote and compares it with what was meant.
@@ -91,8 +92,7 @@ func TestQueues(t *testing.T) {
 // TestDelivery sends random messages through storing and delivery: what the sender may set arrives as
 // sent, the rest is the server's.
 func TestDelivery(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := testseed.First(t)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	for range 500 {
 		sent := &rmqv2.SendMessageRequest{}

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	rmqv2 "github.com/perigee-mq/perigee/api/apache/rocketmq/v2"
+	"github.com/perigee-mq/perigee/internal/testseed"
 )
 
 // decoder is one of ours with protobuf's message beside it.
@@ -395,8 +396,7 @@ func FuzzDecode(f *testing.F) {
 }
 
 func TestDecodersAgreeWithProtobuf(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := testseed.First(t)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	for _, d := range decoders() {
 		t.Run(d.name, func(t *testing.T) {

@@ -123,7 +123,7 @@ func TestSegmentsEndWithARecord(t *testing.T) {
 func TestOneWritePerBatch(t *testing.T) {
 	fs := faultfs.Wrap(memfs.New())
 	l, _ := mustStart(t, options(fs))
-	count := func() int { return fs.Count(faultfs.OpWrite) }
+	count := func() int { return fs.Count(faultfs.OpWrite, "") }
 	before := count()
 	mustAppend(t, l, false, body(1, 1000), body(2, 1000), body(3, 1000))
 	require.Equal(t, before+1, count())

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/perigee-mq/perigee/internal/testseed"
 	"github.com/perigee-mq/perigee/internal/vfs/faultfs"
 	"github.com/perigee-mq/perigee/internal/vfs/memfs"
 	"github.com/perigee-mq/perigee/store/commitlog"
@@ -41,7 +41,7 @@ func TestCrash(t *testing.T) {
 	if testing.Short() {
 		seeds = 50
 	}
-	first := uint64(time.Now().UnixNano())
+	first := testseed.First(t)
 	if *seedFlag != 0 {
 		first, seeds = *seedFlag, 1
 	}

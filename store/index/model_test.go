@@ -7,12 +7,12 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"github.com/perigee-mq/perigee/internal/mqerr"
+	"github.com/perigee-mq/perigee/internal/testseed"
 	"github.com/perigee-mq/perigee/internal/vfs"
 	"github.com/perigee-mq/perigee/internal/vfs/memfs"
 	"github.com/perigee-mq/perigee/store/record"
@@ -280,8 +280,7 @@ func TestModel(t *testing.T) {
 //
 //fault:power the power goes at each operation of writing a file of the index => the next start finds it whole, or reads its part of the log again
 func TestPowerCut(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
+	seed := testseed.First(t)
 	rng := rand.New(rand.NewPCG(seed, 1))
 	for cut := 1; ; cut++ {
 		m := &machine{fs: memfs.New()}

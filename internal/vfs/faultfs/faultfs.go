@@ -65,14 +65,20 @@ type FS struct {
 	vfs.FS
 
 	mu    sync.Mutex
-	count [numOps]int
+	count map[done]int
 	fault *Fault
 	left  int // matching operations until the fault
 	hits  int
 }
 
+// done is what is counted: operations of one kind on one name.
+type done struct {
+	op   Op
+	name string
+}
+
 // Wrap returns fs with no fault set.
-func Wrap(fs vfs.FS) *FS { return &FS{FS: fs} }
+func Wrap(fs vfs.FS) *FS { return &FS{FS: fs, count: map[done]int{}} }
 
 // Set replaces the fault and forgets that the former one was hit.
 func (f *FS) Set(fault Fault) {
@@ -98,16 +104,16 @@ func (f *FS) Hit() bool {
 	return f.hits > 0
 }
 
-// Count is the number of operations of a kind so far, those that failed included.
-func (f *FS) Count(op Op) int {
+// Count is the number of operations of a kind so far on names that contain path, those that failed
+// included.
+func (f *FS) Count(op Op, path string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if op != Any {
-		return f.count[op]
-	}
 	n := 0
-	for _, c := range f.count {
-		n += c
+	for d, c := range f.count {
+		if (op == Any || op == d.op) && strings.Contains(d.name, path) {
+			n += c
+		}
 	}
 	return n
 }
@@ -117,7 +123,7 @@ func (f *FS) Count(op Op) int {
 func (f *FS) act(op Op, name string) (short bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.count[op]++
+	f.count[done{op, name}]++
 	if f.fault == nil || (f.fault.Op != Any && f.fault.Op != op) || !strings.Contains(name, f.fault.Path) {
 		return false, nil
 	}

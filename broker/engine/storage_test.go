@@ -113,7 +113,7 @@ func storageFault(t *testing.T, fault faultfs.Fault, ends bool) {
 		fallthrough
 	default:
 		require.NoError(t, b.engine.Failure())
-		require.True(t, fs.Hit())
+		require.Eventually(t, fs.Hit, 20*time.Second, time.Millisecond, "some files are made and written beside the writer")
 		require.NotEmpty(t, b.mustPop(topicSync, groupB), "consumers go on")
 	}
 	require.Equal(t, ends, told.Load() == 1)

@@ -73,6 +73,8 @@ type Options struct {
 	// Pressed tells that memory is nearly used up: sends are refused, and no message is handed out for the first
 	// time. Default: never.
 	Pressed func() bool
+	// PressedRefused is called for each request that is refused because of that. Default: nothing happens.
+	PressedRefused func()
 	// PullsWaiting bounds the pulls that wait for a message; more are refused as Exhausted. Default 16,384.
 	PullsWaiting int
 	// LiteTopics bounds the lite topics of one parent topic here. Default 100,000.
@@ -161,6 +163,9 @@ func (o Options) withDefaults() Options {
 	o.Txn.setDefaults()
 	if o.Pressed == nil {
 		o.Pressed = func() bool { return false }
+	}
+	if o.PressedRefused == nil {
+		o.PressedRefused = func() {}
 	}
 	set(&o.Retention.Interval, 10*time.Second)
 	set(&o.Retention.Rate, 64<<20)

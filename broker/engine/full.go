@@ -4,6 +4,7 @@ import (
 	"github.com/perigee-mq/perigee/broker/group"
 	"github.com/perigee-mq/perigee/broker/pop"
 	"github.com/perigee-mq/perigee/internal/brokerapi"
+	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/store/record"
 )
 
@@ -53,8 +54,20 @@ func (w *writer) room(g *group.Definition, client record.ClientNum) (int64, pop.
 }
 
 // tableFull tells that no further message may be handed out for the first time, whatever the group.
-func (w *writer) tableFull() bool {
-	return w.e.o.InFlightTable > 0 && w.views.pop.Len() >= w.e.o.InFlightTable || w.e.o.Pressed()
+func (w *writer) tableFull() bool { return w.manyInFlight() || w.e.o.Pressed() }
+
+func (w *writer) manyInFlight() bool {
+	return w.e.o.InFlightTable > 0 && w.views.pop.Len() >= w.e.o.InFlightTable
+}
+
+// refuseNew answers a receive that would need a message that nobody had yet, while tableFull says no.
+func (w *writer) refuseNew() error {
+	if w.manyInFlight() {
+		w.e.counts.TableFull.Add(1)
+		return mqerr.New(mqerr.Exhausted, "the broker hands out no new messages, since %d of all groups are in flight: retry after a pause", w.views.pop.Len())
+	}
+	w.e.o.PressedRefused()
+	return errPressed
 }
 
 // meets answers a receive that may have nothing now.

@@ -220,7 +220,8 @@ func TestBoundsSurviveATopic(t *testing.T) {
 // TestMemoryIsShort: sends are refused, nothing new is handed out, acks and what comes back go on.
 func TestMemoryIsShort(t *testing.T) {
 	var pressed atomic.Bool
-	b := newBench(t, Options{Pressed: pressed.Load})
+	var refused atomic.Int64
+	b := newBench(t, Options{Pressed: pressed.Load, PressedRefused: func() { refused.Add(1) }})
 	b.mustOpen()
 	b.define()
 	b.mustSend(topicSync, many(4)...)
@@ -234,6 +235,7 @@ func TestMemoryIsShort(t *testing.T) {
 	require.NoError(t, b.ack(topicSync, groupA, first[0])[0])
 	b.clock.advance(time.Minute)
 	require.Len(t, b.mustPop(topicSync, groupA), 1)
+	require.EqualValues(t, 2, refused.Load(), "what was refused counts, and not how often memory was looked at")
 	pressed.Store(false)
 	b.mustSend(topicSync, "yes")
 	require.Len(t, b.mustPop(topicSync, groupA), 3)

@@ -133,8 +133,7 @@ func (o *popOp) run(w *writer) {
 	}
 	if len(o.got) == 0 && w.tableFull() && w.hasReady(t, g) {
 		scan.giveBack()
-		w.e.counts.TableFull.Add(1)
-		o.err = mqerr.New(mqerr.Exhausted, "the broker hands out no new messages, with %d of all groups in flight: too many, or its memory is nearly used up", w.views.pop.Len())
+		o.err = w.refuseNew()
 		return
 	}
 	if len(o.got) == 0 {

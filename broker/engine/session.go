@@ -45,7 +45,7 @@ func (s *session) Send(req *brokerapi.SendRequest, done func(*brokerapi.SendRepl
 		return
 	}
 	if s.e.o.Pressed() {
-		s.e.counts.Refused.Add(1)
+		s.e.o.PressedRefused()
 		done(nil, errPressed)
 		return
 	}

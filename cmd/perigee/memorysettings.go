@@ -42,7 +42,7 @@ func (s memorySettings) guard(m metric.Meter, log *slog.Logger) (*memory.Guard, 
 	g.Apply()
 	r := obs.NewInstruments(m)
 	bytes := r.Gauge("perigee_memory", "memory of the process: its limit, and what is in use for good (live; absent until it was measured)", "bytes", "kind")
-	refused := r.Counter("perigee_memory_refused", "how often new work was refused because memory was nearly used up")
+	refused := r.Counter("perigee_memory_refused", "requests that were refused because memory was nearly used up")
 	return g, r.Observe(func(_ context.Context, o metric.Observer) error {
 		s := g.Stats()
 		o.ObserveInt64(bytes, s.Limit, metric.WithAttributes(attribute.String("kind", "limit")))
@@ -65,11 +65,11 @@ const (
 func boundEngine(g *memory.Guard, o *engine.Options) {
 	o.PendingBytes = min(256<<20, g.Limit()/pendingShare)
 	o.InFlightTable = g.Limit() / inFlightShare / messageBytes
-	o.Pressed = g.Pressed
+	o.Pressed, o.PressedRefused = g.Pressed, g.Refused
 }
 
 // boundProxy bounds what a proxy holds in relation to the limit.
 func boundProxy(g *memory.Guard, l *server.Limits) {
 	l.UnsentBytes = min(256<<20, g.Limit()/pendingShare)
-	l.Pressed = g.Pressed
+	l.Pressed, l.PressedRefused = g.Pressed, g.Refused
 }

@@ -27,8 +27,12 @@ func TestPatience(t *testing.T) {
 		"silent after a stop":  {[]float64{2, 4, 6, 60, 62}, make([]bool, 5), []bool{false, true, true, true, true}, true},
 		"a stop, then heard":   {[]float64{2, 4, 6, 60, 62, 64}, []bool{false, false, false, false, true, false}, []bool{false, true, true, true, false, false}, false},
 		"a look a little late": {[]float64{2, 4, 7.9, 9.9}, make([]bool, 4), []bool{false, true, true, true}, true},
-		"stops one after another": {[]float64{10, 20, 30, 40, 50, 60, 70, 80}, make([]bool, 8),
-			[]bool{true, true, true, true, true, true, true, true}, false},
+		"stops one after another": {
+			[]float64{10, 20, 30, 40, 50, 60, 70, 80},
+			make([]bool, 8),
+			[]bool{true, true, true, true, true, true, true, true},
+			false,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPatience(keepAlive, start)

@@ -108,20 +108,21 @@ func (g *Guard) see(live int64) {
 	}
 }
 
-// Pressed tells whether new work must wait, and counts that it was asked then.
-func (g *Guard) Pressed() bool {
-	if g == nil || !g.pressed.Load() {
-		return false
+// Pressed tells whether new work must wait.
+func (g *Guard) Pressed() bool { return g != nil && g.pressed.Load() }
+
+// Refused counts a request that was refused since Pressed said so.
+func (g *Guard) Refused() {
+	if g != nil {
+		g.refused.Add(1)
 	}
-	g.refused.Add(1)
-	return true
 }
 
 // Stats are for metrics.
 type Stats struct {
 	Limit   int64 // bytes
 	Live    int64 // bytes in use for good as of the last collection, 0 before the first look
-	Refused int64 // how often work was refused
+	Refused int64 // requests that were refused since memory was pressed
 }
 
 // Stats returns what is known now.

@@ -46,7 +46,10 @@ func TestPressure(t *testing.T) {
 		g.see(c.live << 20)
 		require.Equal(t, c.pressed, g.Pressed(), "%d MiB", c.live)
 	}
-	require.EqualValues(t, 4, g.Stats().Refused)
+	require.Zero(t, g.Stats().Refused, "asking refuses nobody")
+	g.Refused()
+	require.EqualValues(t, 1, g.Stats().Refused)
+	(*Guard)(nil).Refused()
 	require.False(t, (*Guard)(nil).Pressed(), "no guard, no pressure")
 	require.Positive(t, newSamples().live())
 }

@@ -30,6 +30,8 @@ type Limits struct {
 
 	// Pressed tells that memory is nearly used up: new work is refused. Default: never.
 	Pressed func() bool
+	// PressedRefused is called for each request that is refused because of that. Default: nothing happens.
+	PressedRefused func()
 }
 
 // pressed refuses new work while memory is nearly used up.
@@ -37,6 +39,7 @@ func (s *Server) pressed() error {
 	if !s.o.Limits.Pressed() {
 		return nil
 	}
+	s.o.Limits.PressedRefused()
 	return mqerr.New(mqerr.Exhausted, "the memory of the proxy is nearly used up: retry after a pause")
 }
 
@@ -66,6 +69,9 @@ func (l Limits) withDefaults() Limits {
 	}
 	if l.Pressed == nil {
 		l.Pressed = func() bool { return false }
+	}
+	if l.PressedRefused == nil {
+		l.PressedRefused = func() {}
 	}
 	def(&l.LiteQuota, 2000)
 	def(&l.LiteTopicSize, 64)

@@ -39,14 +39,16 @@ func TestARefusedReceiveTakesItsPause(t *testing.T) {
 // TestNewWorkIsRefusedWhenMemoryIsShort: sends and pulls at once, receives when many wait already.
 func TestNewWorkIsRefusedWhenMemoryIsShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		pressed := true
-		s := newSite(func(o *Options) { o.Limits.Pressed = func() bool { return pressed } })
+		refused := 0
+		s := newSite(func(o *Options) {
+			o.Limits.Pressed, o.Limits.PressedRefused = func() bool { return true }, func() { refused++ }
+		})
 		c := newUnary(t, &rmqv2.SendMessageRequest{})
 		s.SendMessage(c)
 		<-c.done
 		require.Equal(t, time.Second, c.pause)
 		s.brokers[1].store("a")
 		require.Equal(t, rmqv2.Code_OK, s.take(t, receiveRequest()).status(), "some receives go on, so that leases end")
-		pressed = false
+		require.Equal(t, 1, refused, "what was refused counts, and not how often memory was looked at")
 	})
 }

@@ -83,7 +83,10 @@ func (p *pull) check() refusal {
 	p.out.Filter, p.out.Offset = filter, brokerapi.QueueOffset(p.req.Offset)
 	p.out.Max = min(max(int(p.req.BatchSize), 1), p.s.o.Limits.ReceiveBatch)
 	p.times()
-	if err := cmp.Or(p.s.unread(), p.s.pressed()); err != nil {
+	if err := p.s.unread(); err != nil {
+		return p.s.outcome(RPCPullMessage, err)
+	}
+	if err := p.s.pressed(); err != nil {
 		return p.s.outcome(RPCPullMessage, err)
 	}
 	p.at, no = p.s.placeOf(RPCPullMessage, &p.req.Queue)

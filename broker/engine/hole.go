@@ -23,8 +23,9 @@ import (
 
 // behind is what the views know of the holes that the replay has passed over.
 type behind struct {
-	pop  pop.Hole
-	from record.Pos // of the newest hole
+	pop    pop.Hole
+	passed bool       // there is a hole, not only something that retention let go of
+	from   record.Pos // of the newest hole
 	// room is how many queue entries the holes may have had, less those that were found to be missing.
 	room    int64
 	all     bool  // nothing of what was before is known
@@ -33,19 +34,27 @@ type behind struct {
 	dropped int64 // of them, those of which nothing could be used
 }
 
-// entryBytesMin is the least that a queue entry takes in any record.
-const entryBytesMin = 4
+// entryBytesMin is the least that a queue entry takes in any record: a committed message in TXN_END.
+const entryBytesMin = 3
+
+// stand makes the views forgive from here on: something that the log said before is not known.
+func (v *views) stand() *behind {
+	if v.hole == nil {
+		v.hole = &behind{}
+		v.hole.pop.Start = v.startLost
+		v.pop.Behind(&v.hole.pop)
+	}
+	return v.hole
+}
 
 // pass takes a hole.
 func (v *views) pass(o Options, p commitlog.Past) {
-	if v.hole == nil {
-		v.hole = &behind{all: p.From == 0}
-		v.hole.pop.Start = v.startLost
-	}
-	h := v.hole
+	first := v.hole == nil
+	h := v.stand()
+	h.passed = true
+	h.all = h.all || first && p.From == 0
 	h.from, h.room = p.From, h.room+p.Bytes()/entryBytesMin
 	h.pop.Lease, h.pop.Now = p.From, v.stamp
-	v.pop.Behind(&h.pop)
 	level := slog.LevelWarn
 	if p.Known {
 		level = slog.LevelInfo
@@ -57,15 +66,19 @@ func (v *views) pass(o Options, p commitlog.Past) {
 
 // scan reads the log before its recovery: over holes, and over damage if a start skips that.
 func (v *views) scan(from record.Pos, fn func(record.Record) error) error {
+	return v.scanOver(from, fn, func(commitlog.Past) {})
+}
+
+// scanOver is scan that tells lost of what it passes over.
+func (v *views) scanOver(from record.Pos, fn func(record.Record) error, lost func(commitlog.Past)) error {
 	if !v.store.Skips() && len(v.store.Log().Holes()) == 0 {
 		return v.store.Log().Scan(from, fn)
 	}
-	quiet := Options{Log: slog.New(slog.DiscardHandler)} // the recovery tells of it
 	_, torn, err := v.store.Log().ScanPast(from, fn, func(p commitlog.Past) error {
 		if !p.Known && !v.store.Skips() {
 			return mqerr.New(mqerr.Corrupt, "%s: %s", p.Hole, p.Why)
 		}
-		v.pass(quiet, p)
+		lost(p)
 		return nil
 	})
 	if err == nil {
@@ -116,7 +129,11 @@ func (v *views) close(o Options) error {
 		slices.Sort(held[key])
 		v.pop.Trim(k, lo, held[key], nil)
 	}
-	o.Log.LogAttrs(context.Background(), slog.LevelWarn, "the views were rebuilt without lost parts of the log; what was not known to be done is delivered again",
+	level := slog.LevelWarn
+	if !h.passed && h.lost+h.forced+h.dropped == 0 {
+		level = slog.LevelDebug
+	}
+	o.Log.LogAttrs(context.Background(), level, "the views were rebuilt without lost parts of the log; what was not known to be done is delivered again",
 		slog.Int64("messages_without_entry", h.lost), slog.Int64("records_made_to_fit", h.forced), slog.Int64("records_left_out", h.dropped))
 	v.hole = nil
 	v.pop.Behind(nil)

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -25,6 +26,8 @@ import (
 	"github.com/perigee-mq/perigee/store/record"
 	"github.com/perigee-mq/perigee/store/segment"
 )
+
+var holeSeeds = flag.Int("hole.seeds", 0, "how many seeds TestHolesOfAnyKind runs; 0: a few")
 
 // placed is a message with a place, as a log has it.
 type placed struct {
@@ -106,9 +109,13 @@ func flip(t *testing.T, fs *memfs.FS, h record.Header, at int) {
 //
 //fault:damage records of every kind are damaged in the middle of the log => by default refused with file and byte; with on-damage skip every other message is there, and nothing that is damaged is returned
 func TestHolesOfAnyKind(t *testing.T) {
-	seeds := max(4, 16/raceSlows)
-	if testing.Short() {
+	seeds := *holeSeeds
+	switch {
+	case seeds > 0:
+	case testing.Short():
 		seeds = 4
+	default:
+		seeds = max(4, 16/raceSlows)
 	}
 	first := testseed.First(t)
 	if *modelSeed != 0 {
@@ -116,15 +123,19 @@ func TestHolesOfAnyKind(t *testing.T) {
 	}
 	kinds := map[record.Type]int{}
 	for i := range seeds {
-		holesIn(t, first+uint64(i), kinds)
-		if t.Failed() {
-			t.Fatalf("run again with -model.seed %d", first+uint64(i))
+		if holesIn(t, first+uint64(i), kinds); t.Failed() {
+			return
 		}
 	}
 	t.Logf("records lost: %v", kinds)
 }
 
 func holesIn(t *testing.T, seed uint64, kinds map[record.Type]int) {
+	defer func() {
+		if t.Failed() {
+			t.Logf("run again with -model.seed %d", seed)
+		}
+	}()
 	w := newWorld(t, seed)
 	w.some(modelOps)
 	clean := w.rng.IntN(2) == 0

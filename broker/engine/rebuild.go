@@ -38,7 +38,7 @@ func (v *views) rebuild(o Options) (record.Pos, error) {
 	}
 	o.Log.Info("rebuilding the views from a SNAPSHOT in the log", "position", int64(found.At), "log_begins_at", int64(first))
 	c := found.Checkpoint()
-	if err := v.refill(c, found.Begin); err != nil {
+	if err := v.refill(o, c, found.Begin); err != nil {
 		return 0, err
 	}
 	if err := v.load(c); err != nil {
@@ -65,8 +65,10 @@ func (v *views) checkBegin(o Options) error {
 }
 
 // refill gives the queues of a SNAPSHOT their entries: those of records from first on that gave places within
-// the bounds of the queues.
-func (v *views) refill(c *checkpoint.Checkpoint, first record.Pos) error {
+// the bounds of the queues. What it does not find has an entry of a lost message, which says nothing of its
+// message group; the broker that wrote what is behind the SNAPSHOT may have known more: then the replay, too,
+// stands behind a hole.
+func (v *views) refill(o Options, c *checkpoint.Checkpoint, first record.Pos) error {
 	data, err := c.Section(sectionQueues)
 	if err != nil {
 		return err
@@ -88,17 +90,23 @@ func (v *views) refill(c *checkpoint.Checkpoint, first record.Pos) error {
 		}
 		f.hi[b.Key] = b.Max
 	}
-	err = v.scan(first, func(r record.Record) error {
+	err = v.scanOver(first, func(r record.Record) error {
 		if r.Pos >= c.Pos {
 			return errEnd
 		}
 		return f.take(&r)
+	}, func(p commitlog.Past) {
+		if p.From < c.Pos {
+			v.pass(o, p)
+		}
 	})
 	if err != nil && !errors.Is(err, errEnd) {
 		return err
 	}
 	for _, b := range bounds {
 		if v.hole != nil {
+			_, next := v.queues.Bounds(b.Key)
+			v.hole.room += max(0, int64(b.Max-next)) // the SNAPSHOT itself says that they are missing
 			if err := v.fill(b.Key, b.Max, v.stamp); err != nil {
 				return err
 			}
@@ -167,6 +175,7 @@ func (f *filling) commits(at int64, e *record.TxnEnd) error {
 		}
 		rec, ref, err := readCarried(f.v.store.Log(), f.v.carried, p.Half, 0)
 		if gone(err) || mqerr.Is(err, mqerr.Corrupt) && f.v.store.Skips() {
+			f.v.stand()
 			if err := f.append(k, p.Offset, queue.Entry{Pos: p.Half, Time: at}); err != nil {
 				return err
 			}

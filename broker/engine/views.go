@@ -65,7 +65,7 @@ func (v *views) reset() {
 	v.carried = carry.New()
 	v.txns = v.newTxn()
 	v.dups.Reset()
-	v.epoch, v.stamp = 0, 0
+	v.epoch, v.stamp, v.hole = 0, 0, nil
 }
 
 // recover loads the newest checkpoint and replays the log behind it. Without one, or if a queue cannot be
@@ -128,8 +128,9 @@ func (v *views) replay(o Options, from record.Pos) (r commitlog.Recovered, n int
 	}
 	o.Recovery.replaying(from, promised)
 	o.Log.Debug("recovery started", "from", int64(from))
-	v.hole = nil
-	v.pop.Behind(nil)
+	if v.hole != nil { // the queues were refilled over it
+		v.pop.Behind(&v.hole.pop)
+	}
 	if v.begin != nil {
 		v.pass(o, *v.begin)
 		v.begin = nil

@@ -99,10 +99,12 @@ func checkpointGauges(r *registrar, e *engine.Engine) observed {
 	size := r.gauge("perigee_checkpoint_size", "size of the newest checkpoint; absent until one is saved since the start", "bytes")
 	took := r.gauge("perigee_checkpoint_duration", "how long saving the newest checkpoint took; absent until one is saved since the start", "milliseconds")
 	failures := r.counter("perigee_checkpoint_failures", "checkpoints that could not be saved")
+	aside := r.counter("perigee_checkpoint_set_aside", "checkpoints that the start could not use: damaged, or of another log")
 	return func(o metric.Observer, s *engine.Snapshot) {
 		o.ObserveInt64(saved, int64(s.Checkpoint))
 		o.ObserveInt64(behind, max(0, int64(s.Written-s.Checkpoint)))
 		o.ObserveInt64(failures, e.Counts().CheckpointFailures.Load())
+		o.ObserveInt64(aside, e.SetAside())
 		if s.CheckpointSaved {
 			o.ObserveInt64(age, s.CheckpointAgeMS)
 			o.ObserveInt64(size, s.CheckpointBytes)

@@ -108,7 +108,7 @@ func (s *Store) Identity() Identity { return s.identity }
 // Bind gives a new directory to a replica of a cluster, and refuses another one's.
 func (s *Store) Bind(clusterID, shard string, replica uint32) error {
 	id := s.identity
-	if err := id.fits(s.o.Dir, clusterID, shard, replica); err != nil {
+	if err := id.bound(s.o.Dir, clusterID, shard, replica); err != nil {
 		return err
 	}
 	id.ClusterID, id.Shard, id.Replica = clusterID, shard, replica
@@ -122,7 +122,7 @@ func (s *Store) Bind(clusterID, shard string, replica uint32) error {
 	return nil
 }
 
-func (id Identity) fits(dir, clusterID, shard string, replica uint32) error {
+func (id Identity) bound(dir, clusterID, shard string, replica uint32) error {
 	switch {
 	case id.ClusterID != "" && id.ClusterID != clusterID:
 		return mqerr.New(mqerr.Invalid, "data directory %s belongs to cluster %s, the controller leads cluster %s: check --controller and --data-dir", dir, id.ClusterID, clusterID)

@@ -10,7 +10,9 @@ import (
 	"io"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/perigee-mq/perigee/internal/mqerr"
@@ -75,6 +77,7 @@ type Store struct {
 	promise    promise
 	clean      *Marker
 	aside      []checkpoint.Damaged // checkpoints to be set aside
+	setAside   atomic.Int64
 
 	saving     sync.Mutex // guards the checkpoint files, and what follows
 	distrusted bool
@@ -143,15 +146,26 @@ func (s *Store) open() (err error) {
 // are set aside, so that they are neither met again nor kept instead of good ones.
 func (s *Store) settle() error {
 	for _, d := range s.aside {
-		s.o.Log.LogAttrs(context.Background(), slog.LevelWarn, "checkpoint cannot be used and was set aside: this start reads more of the log",
-			slog.String("file", d.Name), slog.String("error", d.Err.Error()))
 		if err := checkpoint.SetAside(s.o.FS, s.path(CheckpointDir), d.Name); err != nil {
 			return err
 		}
 	}
-	s.aside = nil
+	s.tellAside()
 	return dropMarker(s.o.FS, s.o.Dir)
 }
+
+// tellAside reports the checkpoints that were set aside.
+func (s *Store) tellAside() {
+	for _, d := range s.aside {
+		s.o.Log.LogAttrs(context.Background(), slog.LevelWarn, "checkpoint cannot be used and was set aside: this start reads more of the log; check the disk if the file was not put there by hand",
+			slog.String("file", filepath.Join(s.path(CheckpointDir), d.Name)), slog.String("error", d.Err.Error()))
+	}
+	s.setAside.Add(int64(len(s.aside)))
+	s.aside = nil
+}
+
+// SetAside is how many checkpoints this start found that could not be used: damaged, or of another log.
+func (s *Store) SetAside() int64 { return s.setAside.Load() }
 
 func (s *Store) path(name string) string { return filepath.Join(s.o.Dir, name) }
 
@@ -173,16 +187,21 @@ func (s *Store) Index() *index.Store { return s.index }
 // Checkpoint is the newest whole checkpoint as of Open, nil if there is none.
 func (s *Store) Checkpoint() *checkpoint.Checkpoint { return s.checkpoint }
 
-// SaveCheckpoint makes the state of the views at pos durable: first the log up to there, because a
-// checkpoint must not know more than the log, then the queues' extents, then the file. It may run beside
-// appends, one at a time. After Distrust it saves nothing and returns an error of kind Corrupt.
-func (s *Store) SaveCheckpoint(pos record.Pos, sections []checkpoint.Section) error {
+// SaveCheckpoint makes the state that the views had when the log ended at a place durable: first the log up to
+// there, because a checkpoint must not know more than the log, then the queues' extents, then the file, which names
+// its log. It may run beside appends, one at a time. After Distrust it saves nothing and returns an error of kind
+// Corrupt.
+func (s *Store) SaveCheckpoint(at commitlog.Tail, sections []checkpoint.Section) error {
 	s.saving.Lock()
 	defer s.saving.Unlock()
 	if s.distrusted {
 		return mqerr.New(mqerr.Corrupt, "the views of %s are damaged: there is no checkpoint until a start has rebuilt them from the log", s.o.Dir)
 	}
-	if s.log.Durable() < pos {
+	of, err := s.identity.origin(at)
+	if err != nil {
+		return err
+	}
+	if s.log.Durable() < at.End {
 		if err := s.log.Sync(); err != nil {
 			return err
 		}
@@ -190,10 +209,10 @@ func (s *Store) SaveCheckpoint(pos record.Pos, sections []checkpoint.Section) er
 	if err := errors.Join(s.queues.Sync(), s.dups.Sync()); err != nil {
 		return err
 	}
-	if err := checkpoint.Save(s.o.FS, s.path(CheckpointDir), checkpoint.Checkpoint{Pos: pos, Sections: sections}); err != nil {
+	if err := checkpoint.Save(s.o.FS, s.path(CheckpointDir), checkpoint.Checkpoint{Pos: at.End, Sections: append(slices.Clip(sections), of)}); err != nil {
 		return err
 	}
-	s.saved = pos
+	s.saved = at.End
 	return errors.Join(s.queues.Saved(), s.dups.Saved())
 }
 
@@ -208,6 +227,9 @@ func (s *Store) Forget() error {
 	// A checkpoint that somebody removed by hand must not come back when its extents have been used again.
 	if err := s.o.FS.SyncDir(s.path(CheckpointDir)); err != nil {
 		return err
+	}
+	if s.checkpoint != nil {
+		s.setAside.Add(1) // whole, and yet of no use
 	}
 	s.checkpoint = nil
 	s.queues.Reset()
@@ -230,7 +252,8 @@ func (s *Store) forgetLocked() error {
 	if err := checkpoint.Forget(s.o.FS, s.path(CheckpointDir)); err != nil {
 		return fmt.Errorf("give up the checkpoints in %s: %w", s.path(CheckpointDir), err)
 	}
-	s.saved, s.aside = -1, nil
+	s.saved = -1
+	s.tellAside()
 	return nil
 }
 

@@ -43,7 +43,7 @@ func (w *writer) saveNow() error {
 	if err != nil {
 		return err
 	}
-	return w.e.o.Store.SaveCheckpoint(w.e.log.Written(), sections)
+	return w.e.o.Store.SaveCheckpoint(w.e.log.Tail(), sections)
 }
 
 // finished reports whether the writer has had its last turn.

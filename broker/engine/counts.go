@@ -57,5 +57,8 @@ type Counts struct {
 	LiteRefused   atomic.Int64 // lite topics and subscriptions refused by a quota
 }
 
+// SetAside is how many checkpoints the start could not use: damaged, or of another log.
+func (e *Engine) SetAside() int64 { return e.o.Store.SetAside() }
+
 // Counts returns the engine's counters.
 func (e *Engine) Counts() *Counts { return &e.counts }

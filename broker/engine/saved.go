@@ -84,7 +84,8 @@ func (w *writer) saveIfDue() {
 
 // save copies the views and writes them as a checkpoint on a goroutine of its own.
 func (w *writer) save() {
-	pos := w.e.log.Written()
+	at := w.e.log.Tail()
+	pos := at.End
 	w.saved.began = w.lease
 	sections, err := w.views.encode()
 	if err != nil {
@@ -98,7 +99,7 @@ func (w *writer) save() {
 	began := time.Now()
 	w.e.o.Log.Debug("checkpoint started", "position", int64(pos))
 	w.e.saves.Go(func() {
-		err := w.e.o.Store.SaveCheckpoint(pos, sections)
+		err := w.e.o.Store.SaveCheckpoint(at, sections)
 		if err == nil {
 			w.e.counts.Checkpoints.Add(1)
 			if f := w.e.o.Events.Checkpointed; f != nil {

@@ -37,18 +37,18 @@ func sample(pos record.Pos) Checkpoint {
 
 func TestSaveAndLoad(t *testing.T) {
 	fs := newFS(t)
-	c, damaged, err := Load(fs, dir)
+	c, damaged, err := Load(fs, dir, nil)
 	require.NoError(t, err)
 	require.Nil(t, c)
 	require.Empty(t, damaged)
-	c, _, err = Load(fs, "nowhere")
+	c, _, err = Load(fs, "nowhere", nil)
 	require.NoError(t, err)
 	require.Nil(t, c)
 
 	for _, pos := range []record.Pos{0, 40, 40, 1 << 40, 1<<40 + 8} {
 		want := sample(pos)
 		require.NoError(t, Save(fs, dir, want))
-		got, damaged, err := Load(fs, dir)
+		got, damaged, err := Load(fs, dir, nil)
 		require.NoError(t, err)
 		require.Empty(t, damaged)
 		require.Equal(t, &want, got)
@@ -96,7 +96,7 @@ func TestDamagedOneIsLeftAside(t *testing.T) {
 		bad := bytes.Clone(content)
 		bad[i] ^= 0x40
 		require.NoError(t, vfs.ReplaceFile(fs, dir+"/"+Name(200), bad))
-		c, damaged, err := Load(fs, dir)
+		c, damaged, err := Load(fs, dir, nil)
 		require.NoError(t, err, "byte %d", i)
 		require.Equal(t, record.Pos(100), c.Pos, "byte %d", i)
 		require.Len(t, damaged, 1)
@@ -113,7 +113,7 @@ func TestDamagedOneIsLeftAside(t *testing.T) {
 	fs := newFS(t) // all are damaged
 	require.NoError(t, vfs.ReplaceFile(fs, dir+"/"+Name(200), content[:50]))
 	require.NoError(t, vfs.ReplaceFile(fs, dir+"/"+Name(300), content)) // renamed
-	c, damaged, err := Load(fs, dir)
+	c, damaged, err := Load(fs, dir, nil)
 	require.NoError(t, err)
 	require.Nil(t, c)
 	require.Len(t, damaged, 2)
@@ -128,7 +128,7 @@ func TestLaterReleaseIsRefused(t *testing.T) {
 	binary.LittleEndian.PutUint32(b[4:], version+1)
 	binary.LittleEndian.PutUint32(b[20:], crc32.Checksum(b[:20], castagnoli))
 	require.NoError(t, vfs.ReplaceFile(fs, dir+"/"+Name(200), b))
-	_, _, err := Load(fs, dir)
+	_, _, err := Load(fs, dir, nil)
 	require.True(t, mqerr.Is(err, mqerr.Unsupported), "%v", err)
 	require.ErrorContains(t, err, "start the release")
 }
@@ -140,7 +140,7 @@ func TestSetAsideAndForget(t *testing.T) {
 		require.NoError(t, Save(fs, dir, sample(pos)))
 	}
 	require.NoError(t, SetAside(fs, dir, Name(200)))
-	c, damaged, err := Load(fs, dir)
+	c, damaged, err := Load(fs, dir, nil)
 	require.NoError(t, err)
 	require.Empty(t, damaged)
 	require.Equal(t, record.Pos(100), c.Pos)
@@ -169,7 +169,7 @@ func TestPowerLossInSave(t *testing.T) {
 			fs.CutPower(nth)
 			err := Save(fs, dir, sample(300))
 			found := fs.Crash(rand.New(rand.NewPCG(seed, 7)), float64(seed%4)/3)
-			c, damaged, loadErr := Load(found, dir)
+			c, damaged, loadErr := Load(found, dir, nil)
 			require.NoError(t, loadErr)
 			require.NotNil(t, c, "operation %d seed %d", nth, seed)
 			require.Empty(t, damaged, "operation %d seed %d: a rename before the sync of the file", nth, seed)
@@ -205,7 +205,7 @@ func TestFaultsInSave(t *testing.T) {
 			return
 		}
 		require.ErrorIs(t, err, faultfs.ErrInjected)
-		c, damaged, err := Load(mem, dir)
+		c, damaged, err := Load(mem, dir, nil)
 		require.NoError(t, err)
 		require.Empty(t, damaged)
 		require.Contains(t, []record.Pos{100, 200}, c.Pos)
@@ -251,7 +251,7 @@ func TestPieces(t *testing.T) {
 		{Name: "a", Data: []byte("one"), More: [][]byte{small, nil, large, small}}, {Name: "b", More: [][]byte{small}}, {Name: "c"},
 	}}
 	require.NoError(t, Save(fs, dir, pieces))
-	got, damaged, err := Load(fs, dir)
+	got, damaged, err := Load(fs, dir, nil)
 	require.NoError(t, err)
 	require.Empty(t, damaged)
 	for i, s := range pieces.Sections {

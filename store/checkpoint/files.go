@@ -150,15 +150,16 @@ func removeOld(f vfs.FS, dir string, newest record.Pos) error {
 	return nil
 }
 
-// Damaged is a checkpoint file that cannot be used.
+// Damaged is a checkpoint file that cannot be used: its bytes are damaged, or it is of another log.
 type Damaged struct {
 	Name string
 	Err  error
 }
 
-// Load returns the newest checkpoint that is whole, nil if there is none, and the newer ones that are
-// not. An error is of the directory, or of kind Unsupported: the newest is of a later release.
-func Load(f vfs.FS, dir string) (*Checkpoint, []Damaged, error) {
+// Load returns the newest checkpoint that is whole and fits, nil if there is none, and the newer ones that
+// are or do not. fits returns an error for one that is of no use; nil takes any. An error is of the directory, of
+// fits (other than Corrupt), or of kind Unsupported: the newest is of a later release.
+func Load(f vfs.FS, dir string, fits func(*Checkpoint) error) (*Checkpoint, []Damaged, error) {
 	names, err := List(f, dir)
 	if err != nil {
 		return nil, nil, err
@@ -166,6 +167,11 @@ func Load(f vfs.FS, dir string) (*Checkpoint, []Damaged, error) {
 	var damaged []Damaged
 	for _, name := range slices.Backward(names) {
 		c, err := Read(f, filepath.Join(dir, name))
+		if err == nil && fits != nil {
+			if err = fits(c); err != nil && !mqerr.Is(err, mqerr.Corrupt) {
+				return nil, damaged, err
+			}
+		}
 		switch {
 		case err == nil:
 			return c, damaged, nil

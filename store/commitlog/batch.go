@@ -118,7 +118,7 @@ func (b *Batch) Seal() uint32 {
 		}
 		return 0
 	}
-	b.last = Last{Pos: b.head.Pos, CRC: record.Seal(b.buf[b.open:], &b.head)}
+	b.last = Last{Pos: b.head.Pos, Epoch: b.head.Epoch, CRC: record.Seal(b.buf[b.open:], &b.head)}
 	b.open = -1
 	b.pos += record.Pos(b.head.Size)
 	return b.head.Size

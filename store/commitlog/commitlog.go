@@ -131,6 +131,7 @@ type Log struct {
 	spare     []*segment.Segment // taken from prep, behind the newest of segs
 	tail      atomic.Int64       // end of the segment that Written is in
 	last      Last
+	seen      Tail         // see Expect
 	epoch     record.Epoch // of the last record
 	time      int64        // of the last record
 
@@ -149,8 +150,9 @@ type failure struct{ err error }
 
 // Last is the newest record of the log.
 type Last struct {
-	Pos record.Pos // -1: the log is empty, or Recover read nothing and nothing was written since
-	CRC uint32
+	Pos   record.Pos // -1: the log is empty, or Recover read nothing and nothing was written since
+	Epoch record.Epoch
+	CRC   uint32
 }
 
 // Open lists the segments of a directory and looks at their first bytes. The log is ready for appends

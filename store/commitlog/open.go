@@ -1,6 +1,8 @@
 package commitlog
 
 import (
+	"slices"
+
 	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/store/record"
 	"github.com/perigee-mq/perigee/store/segment"
@@ -87,7 +89,7 @@ func headOf(s *segment.Segment) (record.Header, error) {
 }
 
 // look looks for damage below from, which the replay does not read, where that is cheap: at the first
-// record of each segment, and at the last record of a clean stop. It returns the holes if they are to be
+// record of each segment, and at the last record of a clean stop or of a checkpoint. It returns the holes if they are to be
 // skipped, else an error.
 func (l *Log) look(segs []*segment.Segment, from, promised record.Pos) ([]Hole, error) {
 	var suspects []record.Pos
@@ -96,8 +98,11 @@ func (l *Log) look(segs []*segment.Segment, from, promised record.Pos) ([]Hole, 
 			suspects = append(suspects, s.Base())
 		}
 	}
-	if t := l.o.Tail; t.End > 0 && t.End == from && t.Pos >= 0 && t.Pos < from {
-		suspects = append(suspects, t.Pos)
+	var ends []Tail // that somebody has seen at from
+	for _, t := range []Tail{l.o.Tail, l.seen} {
+		if t.End > 0 && t.End == from && t.Pos >= 0 && t.Pos < from {
+			suspects, ends = append(suspects, t.Pos), append(ends, t)
+		}
 	}
 	var found []Hole
 	for _, pos := range suspects {
@@ -111,7 +116,7 @@ func (l *Log) look(segs []*segment.Segment, from, promised record.Pos) ([]Hole, 
 		if err != nil {
 			return nil, err
 		}
-		if ok && (pos != l.o.Tail.Pos || l.o.Tail.End != from || r.CRC == l.o.Tail.CRC) {
+		if ok && !slices.ContainsFunc(ends, func(t Tail) bool { return t.Pos == pos && t.CRC != r.CRC }) {
 			continue
 		}
 		if ok {
@@ -119,8 +124,8 @@ func (l *Log) look(segs []*segment.Segment, from, promised record.Pos) ([]Hole, 
 		}
 		h := s.damageAt()
 		if !l.o.SkipDamage {
-			return nil, mqerr.New(mqerr.Corrupt, "%s at byte %d (position %d): no whole record of this log, but the log was durable up to position %d: bring the file back from a copy or a replica, or %s: %s",
-				h.File, h.Offset, h.From, promised, repairAdvice, h.Why)
+			return nil, mqerr.New(mqerr.Corrupt, "%s at byte %d (position %d): no whole record of this log, but the log was durable up to position %d%s: bring the file back from a copy or a replica, or %s: %s",
+				h.File, h.Offset, h.From, promised, l.witness(promised), repairAdvice, h.Why)
 		}
 		if err := s.skipDamage(); err != nil {
 			return nil, err

@@ -121,7 +121,7 @@ func (l *Log) checkStart(segs []*segment.Segment, from, promised record.Pos) err
 	case from < first && !l.inHole(from, first):
 		return mqerr.New(mqerr.Corrupt, "log %s begins at position %d, but the views stand for position %d and need what comes after: bring the missing files back from a copy, or %s", l.o.Dir, first, from, repairAdvice)
 	case promised > end && !l.inHole(end, promised):
-		return mqerr.New(mqerr.Corrupt, "log %s ends before position %d, but was durable up to there: bring the missing files back from a copy, or %s", l.o.Dir, promised, repairAdvice)
+		return mqerr.New(mqerr.Corrupt, "log %s ends before position %d, but was durable up to there%s: bring the missing files back from a copy, or %s", l.o.Dir, promised, l.witness(promised), repairAdvice)
 	}
 	return nil
 }
@@ -144,8 +144,8 @@ func (l *Log) damage(r Recovered, read, promised record.Pos) error {
 	case why == nil:
 		why = mqerr.New(mqerr.Corrupt, "nothing was written here")
 	}
-	return mqerr.New(mqerr.Corrupt, "%s: no whole record, but the log was durable up to position %d: bring the file back from a copy or a replica, or %s: %w",
-		l.where(at), promised, repairAdvice, why)
+	return mqerr.New(mqerr.Corrupt, "%s: no whole record, but the log was durable up to position %d%s: bring the file back from a copy or a replica, or %s: %w",
+		l.where(at), promised, l.witness(promised), repairAdvice, why)
 }
 
 // replay gives whole batches to apply. End of Recovered is where the log is to be cut; the position is
@@ -162,7 +162,7 @@ func (l *Log) replay(from, promised record.Pos, apply func(record.Record) error,
 	s.unmarked = !marked
 	var c chain
 	end := func(last record.Header, pos record.Pos) {
-		r.End, r.Epoch, r.Time, r.Last = pos, last.Epoch, last.Time, Last{Pos: last.Pos, CRC: last.CRC}
+		r.End, r.Epoch, r.Time, r.Last = pos, last.Epoch, last.Time, Last{Pos: last.Pos, Epoch: last.Epoch, CRC: last.CRC}
 	}
 	// flush applies what is there of a batch, whose last record ends at pos.
 	flush := func(pos record.Pos) error {

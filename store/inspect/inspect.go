@@ -108,9 +108,9 @@ func (d *Dir) past(from record.Pos, fn func(record.Record) error, lost func(comm
 	return t, err
 }
 
-// checkpoints returns the newest whole checkpoint and the damaged ones.
+// checkpoints returns the newest checkpoint that can be used and those that cannot.
 func (d *Dir) checkpoints() (*checkpoint.Checkpoint, []checkpoint.Damaged, error) {
-	return checkpoint.Load(d.fs, filepath.Join(d.path, store.CheckpointDir))
+	return store.Checkpoints(d.fs, d.path, d.log)
 }
 
 // queues opens the consume queues as a checkpoint has them.

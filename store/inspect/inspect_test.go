@@ -148,7 +148,7 @@ func TestQueueWithWrongEndIsNamed(t *testing.T) {
 		state, err := b.Store.Queues().Encode(nil)
 		require.NoError(t, err)
 		b.Send(c.more, 5)
-		require.NoError(t, b.Store.SaveCheckpoint(b.Store.Log().Written(), []checkpoint.Section{{Name: queue.Section, Data: state}}))
+		require.NoError(t, b.Store.SaveCheckpoint(b.Store.Log().Tail(), []checkpoint.Section{{Name: queue.Section, Data: state}}))
 		b.Close()
 		r := check(t, dir)
 		require.Len(t, r.Faults, 1, name)

@@ -198,12 +198,12 @@ func (b *Bench) Sync() {
 // Checkpoint saves the views.
 func (b *Bench) Checkpoint() error {
 	b.t.Helper()
-	pos := b.Store.Log().Written()
+	at := b.Store.Log().Tail()
 	dir, err := b.Store.Queues().Encode(nil)
 	if err != nil {
 		return err
 	}
-	return b.Store.SaveCheckpoint(pos, []checkpoint.Section{b.base(), {Name: queue.Section, Data: dir}})
+	return b.Store.SaveCheckpoint(at, []checkpoint.Section{b.base(), {Name: queue.Section, Data: dir}})
 }
 
 // Require reads all messages of a queue through its entries and compares them with the samples.

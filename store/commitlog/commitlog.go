@@ -258,11 +258,15 @@ func (l *Log) Close() error {
 	defer l.mu.Unlock()
 	l.syncMu.Lock()
 	defer l.syncMu.Unlock()
-	l.ready = false
 	if l.prep != nil {
-		l.prep.stop()
+		if s := l.prep.stop(); s != nil {
+			s.Close()
+		}
 		l.prep = nil
+	}
+	if l.ready {
 		l.reap.stop()
+		l.ready = false
 	}
 	for _, s := range l.spare {
 		s.Close()

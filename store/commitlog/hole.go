@@ -162,7 +162,11 @@ func (l *Log) Note(holes ...Hole) error {
 			return fmt.Errorf("keep the damaged bytes of %s: %w", h, err)
 		}
 	}
-	all := merge(l.Holes(), holes...)
+	return l.keepHoles(merge(l.Holes(), holes...))
+}
+
+// keepHoles makes a list of holes the one that counts, durably.
+func (l *Log) keepHoles(all []Hole) error {
 	b, err := encodeHoles(all)
 	if err != nil {
 		return err

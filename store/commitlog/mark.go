@@ -111,6 +111,17 @@ func (m *mark) set(pos record.Pos) error {
 	return nil
 }
 
+// lower makes the mark say an older position, durably. While that goes on it says the one or the other, or nothing.
+// It needs no space.
+func (m *mark) lower(pos record.Pos) error {
+	for _, slot := range []int64{0, markSlot} {
+		if _, err := m.file.WriteAt(encodeMark(pos), slot); err != nil {
+			return fmt.Errorf("write %s: %w", MarkName, err)
+		}
+	}
+	return m.file.Sync()
+}
+
 func (m *mark) close(sync bool) error {
 	if !sync {
 		return m.file.Close()

@@ -140,12 +140,14 @@ func (p *preparer) take() (*segment.Segment, error) {
 	}
 }
 
-func (p *preparer) stop() {
+// stop ends the preparer and returns the segment that nobody has taken, nil if there is none.
+func (p *preparer) stop() *segment.Segment {
 	close(p.quit)
 	<-p.ended
 	select {
 	case s := <-p.ready:
-		s.Close()
+		return s
 	default:
+		return nil
 	}
 }

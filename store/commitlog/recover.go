@@ -249,6 +249,10 @@ func (l *Log) cut(end record.Pos) error {
 	if err := errors.Join(l.dropTemps(), l.dropLeft()); err != nil {
 		return err
 	}
+	return l.cutSegments(end)
+}
+
+func (l *Log) cutSegments(end record.Pos) error {
 	segs := *l.segs.Load()
 	keep := len(segs)
 	for keep > 0 && (segs[keep-1].Base() > end || segs[keep-1].End() == segs[keep-1].Base()) {
@@ -303,6 +307,16 @@ func (l *Log) settle(r Recovered, from record.Pos) error {
 	if l.mark, err = startMark(l.o.FS, l.o.Dir, r.End); err != nil {
 		return err
 	}
+	if err := l.goOn(r); err != nil {
+		return err
+	}
+	go l.reap.run()
+	l.ready = true
+	return nil
+}
+
+// goOn places the log at its end, which is durable, for appends.
+func (l *Log) goOn(r Recovered) error {
 	if l.find(r.End) == nil {
 		s, err := segment.Create(l.o.FS, l.o.Dir, r.End, l.o.SegmentBytes)
 		if err != nil {
@@ -317,7 +331,5 @@ func (l *Log) settle(r Recovered, from record.Pos) error {
 	l.durable.Store(int64(r.End))
 	l.limit.Store(int64(r.End))
 	l.prep = startPreparer(l.o, l.newest().End(), &l.hold, &l.grant)
-	go l.reap.run()
-	l.ready = true
 	return nil
 }

@@ -1,8 +1,11 @@
 package commitlog
 
 import (
+	"slices"
+
 	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/store/record"
+	"github.com/perigee-mq/perigee/store/segment"
 )
 
 // Room is how many bytes can be appended into files that are there already. It grows when the next
@@ -91,6 +94,75 @@ func (l *Log) cover(end record.Pos) error {
 		}
 	}
 	return nil
+}
+
+// coverAs makes sure that the next segments end at the given positions. After an error nothing is lost: what is
+// there can be filled.
+func (l *Log) coverAs(ends []record.Pos) error {
+	for i, end := range ends {
+		for len(l.spare) <= i {
+			if err := l.fetch(); err != nil {
+				return mqerr.New(mqerr.DiskFull, "segment %d cannot be made: %w", l.covered(), err)
+			}
+		}
+		if l.spare[i].End() == end {
+			continue
+		}
+		base := l.spare[i].Base()
+		if err := l.dropSpare(i); err != nil {
+			return l.fail(err)
+		}
+		s, err := segment.Create(l.o.FS, l.o.Dir, base, int64(end-base))
+		if err == nil {
+			l.spare = append(l.spare, s)
+		}
+		l.prep = startPreparer(l.o, l.covered(), &l.hold, &l.grant)
+		if err != nil {
+			return mqerr.New(mqerr.DiskFull, "segment %d cannot be made: %w", base, err)
+		}
+	}
+	return nil
+}
+
+// newestAs makes the newest segment, in which nothing is yet, end at a position. A disk that is full in
+// between is met again by the next start only: what was there is gone.
+func (l *Log) newestAs(end record.Pos) error {
+	old := l.newest()
+	if old.End() == end {
+		return nil
+	}
+	if err := l.dropSpare(0); err != nil {
+		return l.fail(err)
+	}
+	segs := *l.segs.Load()
+	kept := slices.Clone(segs[:len(segs)-1])
+	l.segs.Store(&kept)
+	if err := old.Remove(); err != nil {
+		return l.fail(err)
+	}
+	s, err := segment.Create(l.o.FS, l.o.Dir, old.Base(), int64(end-old.Base()))
+	if err != nil {
+		return l.fail(err)
+	}
+	l.add(s)
+	l.prep = startPreparer(l.o, s.End(), &l.hold, &l.grant)
+	return nil
+}
+
+// dropSpare stops the preparer and removes the empty segments that are there for later, from the nth on, the
+// last one first: the log has no gap at any moment.
+func (l *Log) dropSpare(n int) error {
+	out := slices.Clone(l.spare[n:])
+	if s := l.prep.stop(); s != nil {
+		out = append(out, s)
+	}
+	l.prep, l.spare = nil, l.spare[:n]
+	for _, s := range slices.Backward(out) {
+		if err := s.Remove(); err != nil {
+			return err
+		}
+	}
+	return l.o.FS.SyncDir(l.o.Dir)
 }
 
 // roll goes on to the next segment, which is there.

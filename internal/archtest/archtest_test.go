@@ -58,6 +58,8 @@ func TestArrows(t *testing.T) {
 		{"store/index", own + "store/record", ""},
 		{"store/index", own + "store/queue", "no other view"},
 		{"store/dedup", own + "store/commitlog", "no other view"},
+		{"store/replica", own + "store/record", ""},
+		{"store/replica", own + "store/commitlog", "a pure function of its records"},
 		{"internal/sql92", own + "internal/mqerr", "text and values"},
 		{"controller/state", own + "internal/mqerr", ""},
 		{"controller/state", own + "controller", "a pure function of commands"},

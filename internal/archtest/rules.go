@@ -56,6 +56,10 @@ var arrows = []arrow{
 		why: "the duplicate window is a view of records in files of its own and knows no other view",
 	},
 	{
+		from: "store/replica", to: []string{"store/record", "internal/mqerr"}, solo: true,
+		why: "where the epochs of a log lie is a pure function of its records",
+	},
+	{
 		from: "store", to: []string{"internal/mqerr", "internal/vfs"},
 		why: "the store knows files and nothing of who asks for them",
 	},
@@ -223,6 +227,7 @@ var pure = map[string]string{
 	"internal/sql92":   "an expression must judge a message the same way at any time",
 	"controller/state": "every controller must compute the same state",
 	"store/record":     "a record is bytes and nothing else",
+	"store/replica":    "two logs must be found the same by whoever compares them",
 }
 
 func forbiddenToPure(imported string) bool {

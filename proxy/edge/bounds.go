@@ -7,11 +7,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
-
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
 )
 
 // Load is what a Server carries, and what it has refused.
@@ -19,7 +14,7 @@ type Load struct {
 	Connections        int64 // open
 	ConnectionsRefused int64 // closed at once, since too many were open
 	Calls              int64 // open, of the messaging service
-	CallsRefused       int64 // answered RESOURCE_EXHAUSTED, since too many were open
+	CallsRefused       int64 // answered TOO_MANY_REQUESTS, since too many were open
 }
 
 // load counts connections and calls against their bounds.
@@ -27,6 +22,7 @@ type load struct {
 	connections         tracked
 	connectionsRefused  atomic.Int64
 	calls, callsRefused atomic.Int64
+	held                atomic.Int64 // refused receives that take their pause
 }
 
 // Load returns the figures of now.
@@ -113,22 +109,4 @@ func closedConn(c net.Conn) bool {
 	}
 	raw, err := s.SyscallConn()
 	return err != nil || raw.Control(func(uintptr) {}) != nil
-}
-
-var errTooManyCalls = status.Error(codes.ResourceExhausted, "this proxy has as many open calls as it takes (retry after "+callsPause+" ms)")
-
-// callsPause is the pause that a caller is asked for whom errTooManyCalls refuses.
-const callsPause = "1000"
-
-// counting lets a handler run if not too many calls are open.
-func (s *Server) counting(h grpc.StreamHandler) grpc.StreamHandler {
-	return func(srv any, ss grpc.ServerStream) error {
-		defer s.load.calls.Add(-1)
-		if s.load.calls.Add(1) > int64(s.o.Calls) {
-			s.load.callsRefused.Add(1)
-			ss.SetTrailer(metadata.Pairs(trailerRetry, callsPause))
-			return errTooManyCalls
-		}
-		return h(srv, ss)
-	}
 }

@@ -51,13 +51,13 @@ func (s *Server) describe(h Service) *grpc.ServiceDesc {
 		"NotifyClientTermination": h.NotifyClientTermination, "ChangeInvisibleDuration": h.ChangeInvisibleDuration,
 		"RecallMessage": h.RecallMessage, "SyncLiteSubscription": h.SyncLiteSubscription,
 	} {
-		d.Streams = append(d.Streams, grpc.StreamDesc{StreamName: name, Handler: s.metered(name, s.counting(s.unaryHandler(name, f)))})
+		d.Streams = append(d.Streams, grpc.StreamDesc{StreamName: name, Handler: s.metered(name, s.counting(name, s.unaryHandler(name, f)))})
 	}
 	for name, f := range map[string]func(call.Stream){"ReceiveMessage": h.ReceiveMessage, "PullMessage": h.PullMessage} {
-		d.Streams = append(d.Streams, grpc.StreamDesc{StreamName: name, Handler: s.metered(name, s.counting(s.streamHandler(name, f))), ServerStreams: true})
+		d.Streams = append(d.Streams, grpc.StreamDesc{StreamName: name, Handler: s.metered(name, s.counting(name, s.streamHandler(name, f))), ServerStreams: true})
 	}
 	d.Streams = append(d.Streams, grpc.StreamDesc{
-		StreamName: "Telemetry", Handler: s.metered("Telemetry", s.counting(s.duplexHandler("Telemetry", h.Telemetry))), ServerStreams: true, ClientStreams: true,
+		StreamName: "Telemetry", Handler: s.metered("Telemetry", s.counting("Telemetry", s.duplexHandler("Telemetry", h.Telemetry))), ServerStreams: true, ClientStreams: true,
 	})
 	return d
 }

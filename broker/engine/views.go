@@ -130,6 +130,9 @@ func (v *views) replay(o Options, from record.Pos) (r commitlog.Recovered, n int
 	o.Log.Debug("recovery started", "from", int64(from))
 	if v.hole != nil { // the queues were refilled over it
 		v.pop.Behind(&v.hole.pop)
+		if err := v.pop.Relock(); err != nil {
+			return r, 0, err
+		}
 	}
 	if v.begin != nil {
 		v.pass(o, *v.begin)

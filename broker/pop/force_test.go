@@ -42,6 +42,7 @@ func (r *run) holes() {
 		if again := r.empty(maps.Clone(r.groups[t])); again.Decode(t.Encode(nil)) != nil {
 			r.t.Errorf("the state behind a hole from %d to %d cannot be decoded", from, to)
 		}
+		r.relocked(t.Encode(nil))
 		moved := func(op string) bool { return op == "reset" || op == "drop" || op == "order" }
 		if slices.ContainsFunc(lost, moved) || to > len(r.opOf) {
 			continue // what was moved in the hole is where it was
@@ -56,6 +57,60 @@ func (r *run) holes() {
 				if s := t.Check(k, record.QueueOffset(off), 1<<40); s == Done {
 					r.t.Errorf("%v: offset %d is done behind a hole from %d to %d, and was not", k, off, from, to)
 					return
+				}
+			}
+		}
+	}
+}
+
+// relocked decodes a state where the groups of some messages are not known any more.
+func (r *run) relocked(state []byte) {
+	lost := r.rng.Uint64()
+	groups := func(k Key, off record.QueueOffset, dst []uint64) (int, error) {
+		n, err := modelGroups(k, off, dst)
+		for i := range n {
+			if lost>>((int(off)+i)%64)&1 != 0 {
+				dst[i] = 0
+			}
+		}
+		return n, err
+	}
+	o := modelOptions
+	o.Groups = groups
+	was, t := New(o), New(o)
+	if was.Decode(state) != nil || t.Decode(state) != nil {
+		r.t.Errorf("the state cannot be decoded")
+		return
+	}
+	t.Behind(&Hole{Lease: 8, Now: r.model.now})
+	if err := t.Relock(); err != nil {
+		r.t.Errorf("%v", err)
+	}
+	if fault := t.check(); fault != "" {
+		r.t.Errorf("invariant after groups were lost: %s", fault)
+		return
+	}
+	for k, q := range t.byKey {
+		if got, want := t.Undone(k, 0), was.Undone(k, 0); got != want {
+			r.t.Errorf("%v: %d messages are un-done, %d were", k, got, want)
+		}
+		if q.locks == nil {
+			continue
+		}
+		for hash, id := range q.locks.byHash {
+			l := t.locks.at(id)
+			for id := l.first; id != 0; id = t.link(id).next {
+				if got, _ := t.hash(q, t.spotOf(id).offset()); got != hash {
+					r.t.Errorf("%v: offset %d is of group %x, its lock of %x", k, t.spotOf(id).offset(), got, hash)
+				}
+			}
+			if l.passed == nil {
+				continue
+			}
+			w := l.passed.walk()
+			for off, ok := w.next(); ok; off, ok = w.next() {
+				if got, _ := t.hash(q, off); got != hash {
+					r.t.Errorf("%v: offset %d is of group %x, it was passed over for %x", k, off, got, hash)
 				}
 			}
 		}

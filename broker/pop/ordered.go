@@ -1,9 +1,6 @@
 package pop
 
-import (
-	"github.com/perigee-mq/perigee/internal/mqerr"
-	"github.com/perigee-mq/perigee/store/record"
-)
+import "github.com/perigee-mq/perigee/store/record"
 
 // window is how many message-group hashes are read at a time.
 const window = 32
@@ -54,21 +51,8 @@ func (t *Table) setOrdered(q *queue) {
 
 func (t *Table) toOrdered(q *queue) error {
 	t.setOrdered(q)
-	var failed error
-	t.eachPage(q, func(p *page) {
-		for set := p.live; set != 0 && failed == nil; set &= set - 1 {
-			s := t.spotIn(q, p, lowest(set))
-			var hash uint64
-			hash, failed = t.hash(q, s.offset())
-			if t.hole != nil && mqerr.Is(failed, mqerr.Corrupt) {
-				hash, failed = 0, nil // its message is lost
-			}
-			if failed == nil {
-				t.join(s, t.lockOf(q, hash))
-			}
-		}
-	})
-	return failed
+	_, err := t.rejoin(q)
+	return err
 }
 
 func (t *Table) toPlain(q *queue) {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -18,6 +19,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/perigee-mq/perigee/internal/cfg"
+	"github.com/perigee-mq/perigee/internal/doctor"
 )
 
 // scriptCommands are the commands of the scripts in testdata besides those of testscript.
@@ -32,9 +34,12 @@ import (
 //	empty DIR                   requires that a directory holds nothing
 //	flip FILE OFFSET            changes one bit of a file
 //	page CODE URL [PATTERN]     gets a page and requires its status and what it says
+//	healthy N CHECKS perigee doctor ARGS...
+//	                            requires N findings, all of them OK; those of CHECKS (names with commas) tell how fast
+//	                            the machine is just now, and must only be known
 var scriptCommands = map[string]func(ts *testscript.TestScript, neg bool, args []string){
 	"exits": exits, "serve": serve, "quit": quit, "freeport": freePort, "jsonout": jsonOut, "empty": empty,
-	"flip": flip, "page": page,
+	"flip": flip, "page": page, "healthy": healthy,
 }
 
 // patience is how long a server may take to start or to end.
@@ -248,5 +253,25 @@ func page(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	if len(args) == 3 && !regexp.MustCompile(args[2]).Match(body) {
 		ts.Fatalf("%s does not say %q:\n%s", args[1], args[2], body)
+	}
+}
+
+func healthy(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 4 {
+		ts.Fatalf("usage: healthy N CHECKS perigee doctor ARGS...")
+	}
+	_ = ts.Exec(args[2], append(args[3:], "-o", "json")...) // its exit code depends on the machine, too
+	var found []doctor.Finding
+	if err := json.Unmarshal([]byte(ts.ReadFile("stdout")), &found); err != nil {
+		ts.Fatalf("standard output is no JSON: %v", err)
+	}
+	if n, err := strconv.Atoi(args[0]); err != nil || n != len(found) {
+		ts.Fatalf("%d findings, want %s", len(found), args[0])
+	}
+	speed := strings.Split(args[1], ",")
+	for _, f := range found {
+		if f.State != doctor.OK && (f.State == doctor.Unknown || !slices.Contains(speed, f.Check)) {
+			ts.Fatalf("%s is %s: %v", f.Check, f.State, f.Found)
+		}
 	}
 }

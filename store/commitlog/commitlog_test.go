@@ -331,7 +331,7 @@ func TestReach(t *testing.T) {
 	_, err := appendTo(l, 1, false, body(90, 12000), body(91, 12000))
 	require.True(t, mqerr.Is(err, mqerr.DiskFull), "%v", err)
 	l.Hold(false)
-	require.Eventually(t, func() bool { return l.Stuck() == nil }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return l.Stuck() == nil }, time.Minute, time.Millisecond, "it is tried again each second")
 	all = append(all, mustAppend(t, l, false, body(92, 12000), body(93, 12000))...)
 	require.NoError(t, l.Sync())
 	l.Kill()

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -127,6 +128,71 @@ func TestWallClockSteps(t *testing.T) {
 	require.Len(t, b.mustPop(topicSync, groupA), 2)
 	b.again()
 	require.Equal(t, later, b.mustSend(topicSync, "four")[0].StoreTime)
+}
+
+// tickingClock calls a function once in the middle of a turn's look at the clock, behind the time of leases.
+type tickingClock struct {
+	*fakeClock
+	between atomic.Pointer[func()]
+}
+
+func (c *tickingClock) Wall() int64 {
+	at := c.fakeClock.Wall()
+	if f := c.between.Swap(nil); f != nil {
+		(*f)()
+	}
+	return at
+}
+
+// TestLeaseFromMidTurn: a turn that is held up behind its look at the clock gives no lease that is shorter by
+// that to a request which came meanwhile, and moves no deadline to too early.
+func TestLeaseFromMidTurn(t *testing.T) {
+	clock := &tickingClock{fakeClock: newClock()}
+	b := newBench(t, Options{Clock: clock})
+	b.mustOpen()
+	b.define()
+	b.mustSend(topicSync, "one")
+	// late makes a call while a turn stands behind its look at the clock, and has the clock go on by 20 s before.
+	late := func(call func()) {
+		called := make(chan struct{})
+		f := func() {
+			clock.advance(20 * time.Second)
+			call()
+			close(called)
+		}
+		clock.between.Store(&f)
+		require.NoError(t, b.engine.call(t.Context(), func(*writer) {}))
+		<-called
+	}
+	popped := make(chan []brokerapi.Handle, 1)
+	late(func() {
+		b.proxy.Pop(&brokerapi.PopRequest{
+			Topic: brokerapi.TopicID(topicSync), Group: brokerapi.GroupID(groupA), Max: 1, Client: "client", Invisible: 30 * time.Second,
+		}, func(r *brokerapi.PopReply, err error) {
+			defer r.Release()
+			var hs []brokerapi.Handle
+			for _, m := range r.Messages {
+				hs = append(hs, got{Delivery: m}.handle())
+			}
+			popped <- hs
+		})
+	})
+	handles := <-popped
+	require.Len(t, handles, 1)
+	clock.advance(29 * time.Second)
+	require.Empty(t, b.mustPop(topicSync, groupA), "29 s of a lease of 30 s are over")
+
+	changed := make(chan error, 1)
+	late(func() {
+		b.proxy.Change(&brokerapi.ChangeRequest{
+			Topic: brokerapi.TopicID(topicSync), Group: brokerapi.GroupID(groupA), Handles: handles, Invisible: 30 * time.Second,
+		}, func(r *brokerapi.ChangeReply, err error) { changed <- err })
+	})
+	require.NoError(t, <-changed)
+	clock.advance(29 * time.Second)
+	require.Empty(t, b.mustPop(topicSync, groupA), "29 s of a renewal by 30 s are over")
+	clock.advance(1001 * time.Millisecond)
+	require.Len(t, b.mustPop(topicSync, groupA), 1)
 }
 
 // TestEpochs: an epoch begins once, and whoever has seen a later one is told.

@@ -182,7 +182,11 @@ func (w *writer) nextEvent() (int64, bool) {
 
 // turn runs what waits, writes one batch, and answers what can be answered.
 func (w *writer) turn() {
-	w.tick()
+	fresh := len(w.backlog) == 0
+	if fresh {
+		w.backlog = w.e.inbox.take(w.spare)
+	}
+	w.tick() // behind that: a lease from here on is as long as was asked for
 	w.e.counts.Turns.Add(1)
 	w.batch.Reset()
 	w.judges.here = judgeTurn
@@ -192,8 +196,8 @@ func (w *writer) turn() {
 	w.views.pop.Advance(w.lease, w.due)
 	w.pulls.expire()
 	w.deliverDue()
-	if len(w.backlog) == 0 {
-		w.backlog = append(w.e.inbox.take(w.spare), w.later...)
+	if fresh {
+		w.backlog = append(w.backlog, w.later...)
 		w.spare = w.backlog[:0]
 		clear(w.later)
 		w.later = w.later[:0]

@@ -297,15 +297,14 @@ func (w *world) turn() {
 	}
 }
 
-// settle waits until everything that must become visible by now is.
+// settle waits until everything that must become visible by now is: dead letters first, since time may pass
+// until they have a topic.
 func (w *world) settle() {
+	for len(w.m.Deaths) > 0 {
+		w.dead(w.m.Deaths[0].Group)
+	}
 	for _, name := range slices.Sorted(maps.Keys(w.topics)) {
 		w.observe(w.topics[name])
-	}
-	for _, d := range w.m.Deaths {
-		if w.groups[w.groupName(d.Group)] != nil {
-			w.dead(d.Group)
-		}
 	}
 }
 

@@ -25,6 +25,7 @@ type version struct {
 	Release string `json:"release"` // that made the directory
 	ID      string `json:"id"`      // of the node
 	Founded bool   `json:"founded"` // there is a log: it can't be missing
+	identity
 }
 
 // dir is a data directory in use by this process.

@@ -46,17 +46,17 @@ func TestStrangersAtTheRaftPort(t *testing.T) {
 		t.Fatal("no leader")
 	}
 	addr, _ := n.raft.LeaderWithID()
-	for _, said := range []string{"GET / HTTP/1.1\r\n\r\n", "\x00", "\x01\xff\xff\xff\xff", "\x16\x03\x01"} {
+	for _, said := range []string{"GET / HTTP/1.1\r\n\r\n", "\x00", "\x01\xff\xff\xff\xff", "\x16\x03\x01", greetingMagic, greetingMagic + "\x01\xff\xff{", greetingMagic + "\x01\x00\x02{]"} {
 		conn, err := net.Dial("tcp", string(addr))
 		require.NoError(t, err)
 		_, err = io.WriteString(conn, said)
 		require.NoError(t, err)
-		require.NoError(t, conn.(*net.TCPConn).CloseWrite())
+		_ = conn.(*net.TCPConn).CloseWrite() // it may be closed already
 		require.NoError(t, conn.SetReadDeadline(time.Now().Add(20*time.Second)))
 		_, _ = io.Copy(io.Discard, conn) // until it is closed: the line is written before
 		require.NoError(t, conn.Close())
 	}
-	require.Contains(t, out.String(), "failed to decode incoming command", "the test says nothing strange")
+	require.Contains(t, out.String(), "a connection at the raft port was refused", "the test says nothing strange")
 	require.NotContains(t, out.String(), "level=ERROR")
 	require.NotContains(t, out.String(), "level=WARN")
 }

@@ -2,6 +2,7 @@ package raft
 
 import (
 	"io"
+	"slices"
 	"sync"
 
 	hraft "github.com/hashicorp/raft"
@@ -17,6 +18,7 @@ type machine struct {
 	applied  func([]state.Event)
 	restored func(*state.State)
 	fail     func(error)
+	learn    func(*state.State) // called when the table of controllers or the cluster's id changed
 
 	mu    sync.RWMutex // guards state and err; held for writing by Apply and Restore only
 	state *state.State
@@ -47,8 +49,17 @@ func (m *machine) apply(l *hraft.Log) (state.Result, []state.Event, error) {
 		m.fail(m.err)
 		return state.Result{}, nil, m.err
 	}
+	before := m.state.Cluster()
 	r, events := m.state.Apply(state.Version(l.Index), c)
+	if m.learn != nil && (m.state.Cluster() != before || slices.ContainsFunc(events, isMembers)) {
+		m.learn(m.state)
+	}
 	return r, events, nil
+}
+
+func isMembers(e state.Event) bool {
+	_, yes := e.(state.ControllersChanged)
+	return yes
 }
 
 // Snapshot copies pointers only: commands wait for it.
@@ -73,6 +84,9 @@ func (m *machine) Restore(r io.ReadCloser) error {
 		return err
 	}
 	m.state = s
+	if m.learn != nil {
+		m.learn(s)
+	}
 	m.mu.Unlock()
 	m.restored(s.Clone())
 	return nil

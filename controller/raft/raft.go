@@ -13,18 +13,15 @@ package raft
 
 import (
 	"errors"
+	"io"
 	"log/slog"
-	"path/filepath"
 	"sync"
 	"time"
 
 	hraft "github.com/hashicorp/raft"
-	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
-	"go.etcd.io/bbolt"
 
 	"github.com/perigee-mq/perigee/controller/state"
 	"github.com/perigee-mq/perigee/internal/mqerr"
-	"github.com/perigee-mq/perigee/internal/vfs"
 )
 
 const (
@@ -32,8 +29,9 @@ const (
 	// A command is a few hundred bytes: a start reads at most this many, plus those of one check.
 	snapshotEntries = 2048
 	snapshotCheck   = 2 * time.Minute
-	// The log reaches back beyond the older of the two snapshots, so that either is enough.
-	trailingEntries = 4 * snapshotEntries
+	// The log reaches back beyond the older of the two snapshots, so that either is enough: by so many
+	// times the entries of a snapshot.
+	trailing = 4
 	// enqueueTimeout bounds the wait for a place in the library's queue.
 	enqueueTimeout = 5 * time.Second
 )
@@ -46,6 +44,22 @@ type Options struct {
 	ID string
 	// Addr is where other nodes connect, host:port. Empty: a single node without a port.
 	Addr string
+	// Advertise is what others call this node at, host:port. Default: the address of this node in Members,
+	// or the one on which it listens.
+	Advertise string
+	// Members are the nodes that found the cluster together, this one among them; each of them is started
+	// with the same list. Empty: this node alone. A directory that has a log does not look at it.
+	Members []Member
+	// Join makes a new directory wait until a cluster takes the node in.
+	Join bool
+	// Election is how long a follower bears silence before it stands for election, and about how long an
+	// election may take; a leader that reaches no majority steps down within it. Default 500 ms, at least 50 ms.
+	Election time.Duration
+	// SnapshotEntries is how many entries make a new snapshot. Default 2048. The log keeps four times as many; a
+	// node that is further behind gets the snapshot.
+	SnapshotEntries uint64
+	// Rand names a new directory. Default crypto/rand.
+	Rand io.Reader
 	// Release is that of this binary, for the sentence that an older one says.
 	Release string
 	// Leading is called when this node has become the leader and its state is complete, and when it
@@ -71,11 +85,15 @@ type Node struct {
 	failed  chan error
 	notify  chan bool
 	wg      sync.WaitGroup
+	idMu    sync.Mutex // guards dir.v
 }
 
 // Open starts the node on its directory; a new directory becomes a cluster of one. Every error says
 // what is wrong with the directory or the address.
 func Open(o Options) (*Node, error) {
+	if err := o.complete(); err != nil {
+		return nil, err
+	}
 	d, err := openDir(o.Dir, o.ID, o.Release)
 	if err != nil {
 		return nil, err
@@ -89,88 +107,6 @@ func Open(o Options) (*Node, error) {
 	}
 	n.wg.Go(n.follow)
 	return n, nil
-}
-
-func (n *Node) start() error {
-	logger := newLogger(n.o.Log)
-	bolt, err := raftboltdb.New(raftboltdb.Options{
-		Path: filepath.Join(n.o.Dir, "raft.db"),
-		// The free list is found again by a scan at the start: one page less to write per command.
-		BoltOptions: &bbolt.Options{Timeout: time.Second, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType},
-	})
-	if err != nil {
-		return mqerr.New(mqerr.Corrupt, "controller log %s: %w", filepath.Join(n.o.Dir, "raft.db"), err)
-	}
-	n.ballast = &ballast{fs: vfs.OS, dir: n.o.Dir, log: n.o.Log}
-	n.ballast.keep()
-	n.store = &store{BoltStore: bolt, fail: n.fail, ballast: n.ballast, closing: n.closing}
-	logs, err := hraft.NewLogCache(512, n.store)
-	if err != nil {
-		return err
-	}
-	snaps, err := hraft.NewFileSnapshotStoreWithLogger(n.o.Dir, snapshotsKept, logger)
-	if err != nil {
-		return mqerr.New(mqerr.Corrupt, "controller snapshots in %s: %w", n.o.Dir, err)
-	}
-	there, err := hraft.HasExistingState(logs, n.store, snaps)
-	if err != nil {
-		return mqerr.New(mqerr.Corrupt, "controller log in %s: %w", n.o.Dir, err)
-	}
-	if n.dir.v.Founded && !there {
-		return mqerr.New(mqerr.Corrupt, "controller directory %s has lost its raft.db and snapshots: restore them, or start with a new directory (and lose every topic, group and registration)", n.o.Dir)
-	}
-	addr, transport, err := newTransport(n.o, logger)
-	if err != nil {
-		return err
-	}
-	conf := config(n.o.ID)
-	conf.Logger, conf.NotifyCh = logger, n.notify
-	self := hraft.Server{ID: conf.LocalID, Address: addr}
-	if !there {
-		err = hraft.BootstrapCluster(conf, logs, n.store, snaps, transport, hraft.Configuration{Servers: []hraft.Server{self}})
-	}
-	if err == nil {
-		err = n.dir.found()
-	}
-	if err == nil {
-		n.machine = &machine{state: state.New(), release: n.o.Release, applied: n.o.Applied, restored: n.o.Restored, fail: n.fail}
-		n.raft, err = hraft.NewRaft(conf, n.machine, logs, n.store, snaps, transport)
-	}
-	if err == nil {
-		err = n.hurry(conf)
-	}
-	if cause := n.machineError(); cause != nil { // the library hides it, or falls back to an older snapshot
-		err = cause
-	}
-	if err == nil {
-		return nil
-	}
-	if n.raft != nil {
-		return errors.Join(err, n.raft.Shutdown().Error())
-	}
-	return errors.Join(err, transport.Close())
-}
-
-// config returns the library's settings.
-func config(id string) *hraft.Config {
-	c := hraft.DefaultConfig()
-	c.LocalID = hraft.ServerID(id)
-	c.NoLegacyTelemetry = true
-	c.SnapshotThreshold, c.SnapshotInterval, c.TrailingLogs = snapshotEntries, snapshotCheck, trailingEntries
-	return c
-}
-
-// hurry makes a lone voter stand for election at once: it has nobody to wait for. The library looks
-// at its timer again when the time-out is made shorter. (Time-outs that are short from the start
-// would do as well, and would wake the leader a hundred times a second for ever.)
-func (n *Node) hurry(conf *hraft.Config) error {
-	f := n.raft.GetConfiguration()
-	if err := f.Error(); err != nil || len(f.Configuration().Servers) != 1 {
-		return err
-	}
-	shorter := n.raft.ReloadableConfig()
-	shorter.HeartbeatTimeout = conf.HeartbeatTimeout - time.Millisecond
-	return n.raft.ReloadConfig(shorter)
 }
 
 // follow waits for leadership, makes the state complete with a barrier, and reports.

@@ -47,6 +47,9 @@ var decoders = map[string]func([]byte) (Command, error){
 	DeleteGroup{}.op():     decodeAs[DeleteGroup],
 	RotateKey{}.op():       decodeAs[RotateKey],
 	UseKey{}.op():          decodeAs[UseKey],
+
+	PutController{}.op():    decodeAs[PutController],
+	RemoveController{}.op(): decodeAs[RemoveController],
 }
 
 func decodeAs[C Command](b []byte) (Command, error) {

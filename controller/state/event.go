@@ -27,6 +27,9 @@ type ShardChanged struct {
 	Progress bool
 }
 
+// ControllersChanged says that a controller announced itself or was removed.
+type ControllersChanged struct{}
+
 // KeysChanged says that the keys of receipt handles changed.
 type KeysChanged struct{ Keys Keys }
 
@@ -36,3 +39,5 @@ func (GroupPut) event()     {}
 func (GroupDeleted) event() {}
 func (ShardChanged) event() {}
 func (KeysChanged) event()  {}
+
+func (ControllersChanged) event() {}

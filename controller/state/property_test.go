@@ -34,7 +34,13 @@ func drawCommand(t *rapid.T, s *State) Command {
 		}
 		return 0
 	}
-	switch num("command", 0, 12) {
+	switch num("command", 0, 13) {
+	case 13:
+		id := pick("controller", "c1", "c2", "")
+		if rapid.Bool().Draw(t, "leaves") {
+			return RemoveController{ID: id}
+		}
+		return PutController{Controller{ID: id, UUID: UUID{byte(num("directory", 0, 4))}, Address: pick("address", "127.0.0.1:1", "127.0.0.1:2", "", "x")}}
 	case 0:
 		return Init{Cluster: "c1", Key: Secret{1}}
 	case 1, 2:
@@ -268,6 +274,9 @@ func fullState(t interface{ Fatal(...any) }) *State {
 		PutTopic{Name: "t"},
 		PutGroup{Name: "g"},
 		RotateKey{Key: Secret{2}},
+		PutController{Controller{ID: "c1", UUID: UUID{1}, Address: "127.0.0.1:9876"}},
+		PutController{Controller{ID: "c2", UUID: UUID{2}}},
+		RemoveController{ID: "c2"},
 	} {
 		if r, _ := s.Apply(Version(i+1), c); r.Err != nil {
 			t.Fatal(r.Err)
@@ -293,6 +302,8 @@ func FuzzDecodeCommand(f *testing.F) {
 		PutGroup{Name: "g", Exponential: &Growth{InitialMS: 1, MaxMS: 2, Multiplier: 1500}},
 		RotateKey{},
 		UseKey{ID: 1},
+		PutController{Controller{ID: "c1", UUID: UUID{1}, Raft: "127.0.0.1:9877"}},
+		RemoveController{ID: "c1"},
 	} {
 		b, err := EncodeCommand(c, testRelease)
 		if err != nil {

@@ -26,15 +26,18 @@ type header struct {
 	NextGroup   GroupID `json:"next_group"`
 	NextShard   ShardID `json:"next_shard"`
 	Keys        Keys    `json:"keys"`
-	Lines       int     `json:"lines"` // that follow
+	Gone        []UUID  `json:"gone,omitempty"` // directories of removed controllers
+	Lines       int     `json:"lines"`          // that follow
 }
 
-// line is one of the others; exactly one field is set. Shards come first, then topics, then groups,
-// each by id.
+// line is one of the others; exactly one field is set. Shards come first, then topics, groups and
+// controllers, each by id.
 type line struct {
 	Shard *Shard `json:"shard,omitempty"`
 	Topic *Topic `json:"topic,omitempty"`
 	Group *Group `json:"group,omitempty"`
+
+	Controller *Controller `json:"controller,omitempty"`
 }
 
 // WriteSnapshot writes the state: JSON, one object a line. Equal states give equal bytes.
@@ -43,8 +46,8 @@ func (s *State) WriteSnapshot(w io.Writer, release string) error {
 	e := json.NewEncoder(b)
 	err := e.Encode(header{
 		Format: snapshotFormat, V: FormatVersion, Release: release, Cluster: s.cluster, Version: s.version, Definitions: s.definitions,
-		NextTopic: s.nextTopic, NextGroup: s.nextGroup, NextShard: s.nextShard, Keys: s.keys,
-		Lines: len(s.topics) + len(s.groups) + len(s.shards),
+		NextTopic: s.nextTopic, NextGroup: s.nextGroup, NextShard: s.nextShard, Keys: s.keys, Gone: s.gone,
+		Lines: len(s.topics) + len(s.groups) + len(s.shards) + len(s.controllers),
 	})
 	put := func(l line) {
 		if err == nil {
@@ -59,6 +62,9 @@ func (s *State) WriteSnapshot(w io.Writer, release string) error {
 	}
 	for _, g := range s.Groups() {
 		put(line{Group: g})
+	}
+	for _, c := range s.Controllers() {
+		put(line{Controller: &c})
 	}
 	if err != nil {
 		return err
@@ -85,7 +91,7 @@ func ReadSnapshot(r io.Reader) (*State, error) {
 		return nil, newer("the snapshot", h.V, h.Release, err.Error())
 	}
 	s := New()
-	s.cluster, s.version, s.definitions, s.keys = h.Cluster, h.Version, h.Definitions, h.Keys
+	s.cluster, s.version, s.definitions, s.keys, s.gone = h.Cluster, h.Version, h.Definitions, h.Keys, h.Gone
 	s.nextTopic, s.nextGroup, s.nextShard = h.NextTopic, h.NextGroup, h.NextShard
 	n := 0
 	for ; in.Scan(); n++ {
@@ -109,6 +115,10 @@ func ReadSnapshot(r io.Reader) (*State, error) {
 // take adds a line to a state that is being read, and reports whether it is new.
 func (s *State) take(l line) bool {
 	switch {
+	case l.Controller != nil:
+		_, there := s.controllers[l.Controller.ID]
+		s.controllers[l.Controller.ID] = *l.Controller
+		return !there && l.Shard == nil && l.Topic == nil && l.Group == nil
 	case l.Shard != nil && l.Topic == nil && l.Group == nil:
 		return add(s.shards, s.shardNames, l.Shard.ID, l.Shard.Name, l.Shard)
 	case l.Topic != nil && l.Group == nil && l.Shard == nil:

@@ -66,6 +66,9 @@ type State struct {
 	shards     map[ShardID]*Shard
 	shardNames map[string]ShardID
 	keys       Keys
+
+	controllers map[string]Controller
+	gone        []UUID // directories of controllers that were removed, the latest last
 }
 
 // New returns the empty state.
@@ -75,6 +78,7 @@ func New() *State {
 		topics: map[TopicID]*Topic{}, topicNames: map[string]TopicID{},
 		groups: map[GroupID]*Group{}, groupNames: map[string]GroupID{},
 		shards: map[ShardID]*Shard{}, shardNames: map[string]ShardID{},
+		controllers: map[string]Controller{},
 	}
 }
 
@@ -183,6 +187,7 @@ func (s *State) Clone() *State {
 	c.topics, c.topicNames = maps.Clone(s.topics), maps.Clone(s.topicNames)
 	c.groups, c.groupNames = maps.Clone(s.groups), maps.Clone(s.groupNames)
 	c.shards, c.shardNames = maps.Clone(s.shards), maps.Clone(s.shardNames)
+	c.controllers = maps.Clone(s.controllers)
 	return &c
 }
 
@@ -217,6 +222,9 @@ func (s *State) Check() error {
 		if err := h.check(); err != nil {
 			return err
 		}
+	}
+	if err := s.checkControllers(); err != nil {
+		return err
 	}
 	return s.keys.check(s.cluster != "")
 }

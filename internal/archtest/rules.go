@@ -104,6 +104,14 @@ var arrows = []arrow{
 		why: "the policy of retention is a pure function of sizes and times",
 	},
 	{
+		from: "broker/repl/quorum", to: []string{"store/record", "internal/mqerr"}, solo: true,
+		why: "what is acknowledged is a pure function of what a master heard, and when",
+	},
+	{
+		from: "broker/repl/follower", to: []string{"broker/repl/quorum", "store/record", "store/replica", "internal/mqerr"}, solo: true,
+		why: "what a follower obeys is a pure function of what it heard",
+	},
+	{
 		from: "broker/filter", to: []string{"store/record", "internal/mqerr", "internal/sql92"}, solo: true,
 		why: "a filter judges one message and knows nothing of who asks",
 	},
@@ -213,21 +221,23 @@ func (e edge) allowed(pkg string) bool {
 // pure are packages without clock, file, lock or goroutine: the same input must
 // give the same state on every replica and in every replay.
 var pure = map[string]string{
-	"broker/pop":       "replaying the log must give the same in-flight table",
-	"broker/lite":      "replaying the log must give the same lite topics",
-	"broker/txn":       "replaying the log must give the same transaction table",
-	"broker/trace":     "the same part of the log must tell the same, whoever reads it",
-	"broker/timer":     "replaying the log must give the same timers",
-	"broker/offset":    "replaying the log must give the same positions",
-	"broker/redriven":  "replaying the log must give the same redriven dead letters",
-	"broker/space":     "the same disk must refuse the same, whenever it is looked at",
-	"broker/topic":     "replaying the log must give the same topics",
-	"broker/group":     "replaying the log must give the same groups",
-	"internal/doctor":  "the same picture must give the same findings",
-	"internal/sql92":   "an expression must judge a message the same way at any time",
-	"controller/state": "every controller must compute the same state",
-	"store/record":     "a record is bytes and nothing else",
-	"store/replica":    "two logs must be found the same by whoever compares them",
+	"broker/pop":           "replaying the log must give the same in-flight table",
+	"broker/lite":          "replaying the log must give the same lite topics",
+	"broker/txn":           "replaying the log must give the same transaction table",
+	"broker/trace":         "the same part of the log must tell the same, whoever reads it",
+	"broker/timer":         "replaying the log must give the same timers",
+	"broker/offset":        "replaying the log must give the same positions",
+	"broker/redriven":      "replaying the log must give the same redriven dead letters",
+	"broker/space":         "the same disk must refuse the same, whenever it is looked at",
+	"broker/repl/quorum":   "what is acknowledged must follow from what was heard, in a test as in a cluster",
+	"broker/repl/follower": "what a follower obeys must follow from what it heard, in a test as in a cluster",
+	"broker/topic":         "replaying the log must give the same topics",
+	"broker/group":         "replaying the log must give the same groups",
+	"internal/doctor":      "the same picture must give the same findings",
+	"internal/sql92":       "an expression must judge a message the same way at any time",
+	"controller/state":     "every controller must compute the same state",
+	"store/record":         "a record is bytes and nothing else",
+	"store/replica":        "two logs must be found the same by whoever compares them",
 }
 
 func forbiddenToPure(imported string) bool {

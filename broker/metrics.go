@@ -66,7 +66,7 @@ func counted(c *engine.Counts) map[string]int64 {
 		"sent": c.Sent.Load(), "leased": c.Leased.Load(), "redelivered": c.Redelivered.Load(), "acked": c.Acked.Load(), "changed": c.Changed.Load(),
 		"skipped": c.Skipped.Load(), "passed_over": c.Passed.Load(), "pops": c.Pops.Load(), "empty_pops": c.EmptyPops.Load(), "over_max_attempts": c.OverMax.Load(),
 		"dead_attempts_used_up": c.DeadAttempts.Load(), "dead_forwarded": c.DeadClient.Load(), "redriven": c.Redriven.Load(),
-		"stale_handles": c.Stale.Load(), "damaged": c.Damaged.Load(), "refused_busy": c.Refused.Load(), "refused_unsaved": c.UnsavedRefused.Load(), "refused_topic_grows": c.GrowthRefused.Load(), "turns": c.Turns.Load(),
+		"stale_handles": c.Stale.Load(), "damaged": c.Damaged.Load(), "damaged_done": c.DamagedDone.Load(), "refused_busy": c.Refused.Load(), "refused_unsaved": c.UnsavedRefused.Load(), "refused_topic_grows": c.GrowthRefused.Load(), "turns": c.Turns.Load(),
 		"refused_group_in_flight": c.InFlightFull.Load(), "refused_table_in_flight": c.TableFull.Load(),
 		"pulls": c.Pulls.Load(), "pulled": c.Pulled.Load(), "pulls_refused_waiting": c.PullsRefused.Load(),
 		"positions_stored": c.Positions.Load(), "group_resets": c.Resets.Load(),

@@ -29,7 +29,7 @@ const (
 // Pauses of messages that cannot be moved now, ms.
 const (
 	missingPause = 3000   // the dead-letter topic does not exist; it goes on as soon as it does
-	blockedPause = 10_000 // the disk is full, or the message cannot be read
+	blockedPause = 10_000 // the disk is full, or the queue cannot be read
 	warnPause    = 60_000 // between two log lines about one group
 )
 
@@ -151,8 +151,11 @@ func (o *buryOp) run(w *writer) {
 		case gone(b.err):
 			w.acks.add(w, b.who.Key, b.who.Offset)
 			w.e.counts.Gone.Add(1)
+		case mqerr.Is(b.err, mqerr.Corrupt): // there is nothing to move, and what waits for its end must go on
+			w.e.damaged(leased{queue: b.who.Key.Queue, offset: b.who.Offset, pos: b.pos}, b.err, true)
+			w.acks.add(w, b.who.Key, b.who.Offset)
 		case b.err != nil:
-			w.e.damaged(leased{queue: b.who.Key.Queue, offset: b.who.Offset, pos: b.pos}, b.err)
+			w.e.damaged(leased{queue: b.who.Key.Queue, offset: b.who.Offset, pos: b.pos}, b.err, false)
 			w.views.pop.Postpone(b.who, w.lease+unreadPause.Milliseconds())
 		case !w.hasSpace(space.Broker, record.DeadSize(&b.rec)+messageBytes):
 			w.views.pop.Postpone(b.who, w.lease+blockedPause)

@@ -118,7 +118,7 @@ func (o *checksOp) read(e *Engine) {
 			}
 		}
 		if err != nil {
-			e.damaged(leased{pos: h.Pos, queue: h.Queue, offset: -1}, err)
+			e.damaged(leased{pos: h.Pos, queue: h.Queue, offset: -1}, err, false)
 			continue
 		}
 		refs = append(refs, ref)

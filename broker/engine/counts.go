@@ -27,6 +27,7 @@ type Counts struct {
 	DeadClient       atomic.Int64 // messages moved there by a consumer
 	Stale            atomic.Int64 // handles refused
 	Damaged          atomic.Int64 // messages that could not be read
+	DamagedDone      atomic.Int64 // of them, those that a group or a reader goes on without
 	Gone             atomic.Int64 // messages that a group or a reader came to and that retention had deleted
 	Refused          atomic.Int64 // requests refused because too many wait
 	InFlightFull     atomic.Int64 // receives that found nothing because their group or client has as much in flight as it may

@@ -50,16 +50,19 @@ func (e *Engine) DamagedRecords() map[string]int64 {
 // Holes are the parts of the log that are lost.
 func (e *Engine) Holes() []commitlog.Hole { return e.log.Holes() }
 
-// damaged reports a message that cannot be read.
-func (e *Engine) damaged(l leased, err error) {
+// damaged reports a message that cannot be read. It is over if the group that came to it goes on without it.
+func (e *Engine) damaged(l leased, err error, over bool) {
+	if over {
+		e.counts.DamagedDone.Add(1)
+	}
 	attrs, fresh := e.meet(l.pos, err)
 	if !fresh {
 		return
 	}
 	ctx := context.Background()
 	attrs = append(attrs, slog.Int("queue", int(l.queue)), slog.Int64("queue_offset", int64(l.offset)))
-	if e.o.SkipDamage {
-		e.o.Log.LogAttrs(ctx, slog.LevelError, "stored message is damaged: consumer groups go on without it; check the disk and run perigee debug check", attrs...)
+	if over {
+		e.o.Log.LogAttrs(ctx, slog.LevelError, "stored message is damaged: the consumer group goes on without it; check the disk and run perigee debug check", attrs...)
 		return
 	}
 	e.o.Log.LogAttrs(ctx, slog.LevelError,

@@ -1,11 +1,17 @@
 package engine
 
 import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/perigee-mq/perigee/broker/topic"
 	"github.com/perigee-mq/perigee/internal/brokerapi"
 	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/internal/vfs/memfs"
@@ -182,4 +188,55 @@ func TestDamagedQueue(t *testing.T) {
 	b.again()
 	require.Len(t, b.mustPop(topicAsync, groupA), 32)
 	require.Len(t, b.mustPop(topicSync, groupA), 2)
+}
+
+// TestDamagedInOrder: what waits behind a damaged message of its message group goes on without it, whether it is found
+// when it is to be handed out, or when it is to be moved to the dead-letter topic.
+//
+//fault:damage a message of a message group is damaged while the broker runs => it is done for the group that comes to it, counted and told of once with file and offset; the messages behind it come
+func TestDamagedInOrder(t *testing.T) {
+	var log lockedBuffer
+	b := newOrderedBench(t, Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	require.NoError(t, b.engine.Define(t.Context(), &Definitions{
+		Topics: []topic.Definition{{ID: 50, Name: deadPrefix + "ordered", Queues: 1, Version: 20}}, Version: 20,
+	}))
+	b.sendGroups("A1", "A2", "A3", "B1")
+	a1, a2 := b.position(0), b.position(1)
+	b.damageRecord(a2, inBody)
+	require.Equal(t, "A1", names(b.popN(1)))
+	for range 2 { // three attempts in all
+		b.clock.advance(31 * time.Second)
+		require.Len(t, b.popN(1), 1)
+	}
+	b.damageRecord(a1, inBody)
+	b.clock.advance(31 * time.Second)
+	var got string
+	b.until("the group goes on", func() bool {
+		got += names(b.popN(1)) + " "
+		return strings.Contains(got, "A3") && strings.Contains(got, "B1")
+	})
+	require.NotContains(t, got, "A2")
+	require.EqualValues(t, 2, b.engine.counts.Damaged.Load())
+	require.EqualValues(t, 2, b.engine.counts.DamagedDone.Load())
+	require.Equal(t, 2, strings.Count(log.String(), "goes on without it"))
+	require.Contains(t, log.String(), fmt.Sprintf("offset=%d", a1))
+	b.same()
+}
+
+// lockedBuffer is what a logger writes to while a test reads.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
 }

@@ -53,9 +53,10 @@ func (w *writer) atHand(got []leased) bool {
 	return true
 }
 
-// deliver reads the messages and answers. One that retention has deleted meanwhile is done for the group. A message whose bytes are damaged is left out and reported,
-// and left alone for the longest delay that the group has: it is not done, and a receive that is repeated
-// does not meet it again; or it is done, if the operator chose to go on without what is damaged.
+// deliver reads the messages and answers. One that retention has deleted meanwhile is done for the group. A message
+// whose bytes are damaged is left out and reported, and left alone for the longest delay that the group has: it is
+// not done, and a receive that is repeated does not meet it again. It is done if the operator chose to go on without
+// what is damaged, or if others wait for it to end: those of its message group.
 func (o *popOp) deliver(e *Engine) {
 	refs := make([]commitlog.Ref, 0, len(o.got))
 	out := make([]brokerapi.Delivery, 0, len(o.got))
@@ -74,7 +75,8 @@ func (o *popOp) deliver(e *Engine) {
 			}
 		}
 		if err != nil {
-			if e.damaged(l, err); e.o.SkipDamage && mqerr.Is(err, mqerr.Corrupt) {
+			ends := (e.o.SkipDamage || o.order) && mqerr.Is(err, mqerr.Corrupt)
+			if e.damaged(l, err, ends); ends {
 				over = append(over, l.handle(e.writer.epoch))
 			} else {
 				unread = append(unread, l.handle(e.writer.epoch))

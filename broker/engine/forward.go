@@ -170,7 +170,7 @@ func (o *buriedOp) write(w *writer, b *burial) error {
 		w.e.counts.Gone.Add(1)
 		return nil
 	case b.err != nil:
-		w.e.damaged(leased{queue: b.who.Key.Queue, offset: b.who.Offset, pos: b.pos}, b.err)
+		w.e.damaged(leased{queue: b.who.Key.Queue, offset: b.who.Offset, pos: b.pos}, b.err, false)
 		return b.err
 	case !w.hasSpace(space.Consumer, record.DeadSize(&b.rec)+messageBytes):
 		return w.noSpace(space.Consumer)

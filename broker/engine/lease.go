@@ -26,6 +26,7 @@ type popOp struct {
 	wait  time.Duration // how long a message that cannot be read is left alone
 	runs  int           // so far
 	orig  string        // see readable
+	order bool          // the group is handed messages in order
 }
 
 // leased is one message of a reply.
@@ -75,7 +76,7 @@ func (o *popOp) run(w *writer) {
 		return
 	}
 	w.e.counts.Pops.Add(1)
-	o.wait, o.orig = max(g.LastBackoff(), unreadPause), t.givenUp()
+	o.wait, o.orig, o.order = max(g.LastBackoff(), unreadPause), t.givenUp(), g.InOrder()
 	if isLite(t, g) {
 		if o.req.Filter.Kind == brokerapi.FilterSQL {
 			o.err = mqerr.New(mqerr.Unsupported, "consumer group %s reads lite topics: it takes tags, but no SQL filter", g.Name)

@@ -44,13 +44,13 @@ func (o *pullOp) deliver(e *Engine) {
 			continue
 		}
 		if err != nil {
-			e.damaged(l, err)
+			e.damaged(l, err, true)
 			continue
 		}
 		m, err := readable(o.givenUp, &rec)
 		if err != nil {
 			ref.Release()
-			e.damaged(l, err)
+			e.damaged(l, err, true)
 			continue
 		}
 		if !e.fits(&o.req.Filter, &m) {

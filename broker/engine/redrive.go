@@ -196,7 +196,7 @@ func (l *letter) write(w *writer, to record.TopicID) error {
 		return l.b.err
 	}
 	if l.b.err != nil {
-		w.e.damaged(leased{queue: l.key.Queue, offset: l.off, pos: l.b.pos}, l.b.err)
+		w.e.damaged(leased{queue: l.key.Queue, offset: l.off, pos: l.b.pos}, l.b.err, false)
 		return l.b.err
 	}
 	if w.topics.byID[l.key.Topic] == nil || w.views.redriven.Has(redriven.Key{Topic: l.key.Topic, Queue: l.key.Queue}, l.off) {

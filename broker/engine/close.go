@@ -19,14 +19,19 @@ func (w *writer) shutDown() {
 	w.endForwards(errClosed)
 	err := w.e.log.Sync()
 	if err == nil {
+		w.e.handOver()
 		w.topics.publish()
 		w.answer(nil)
+		for _, o := range w.synced {
+			o.finish(w, errDemoted)
+		}
+		w.synced = nil
 	} else if w.failed == nil {
 		w.fail(err, nil) // who waits for the disk must hear of it
 	}
 	err = w.failed
 	w.e.saves.Wait() // a checkpoint under way
-	if err == nil && w.e.log.Written() > w.saved.at {
+	if end := w.e.log.Written(); err == nil && end > w.saved.at && end <= w.e.shown(true) {
 		err = w.saveNow()
 	}
 	if w.failed == nil {

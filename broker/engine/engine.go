@@ -70,6 +70,12 @@ type Options struct {
 	// InFlightTable bounds the messages of all groups that were handed out and are not done: at it none is
 	// handed out for the first time, and receives that would need one are refused as Exhausted. 0: no bound.
 	InFlightTable int64
+	// Replicas are the others of a replicated broker group. Nil: this broker is alone.
+	Replicas Replicas
+	// Standby opens an engine that follows another replica until Start.
+	Standby bool
+	// HandOver is how long a stop waits for the other replicas. Default 2 s.
+	HandOver time.Duration
 	// Pressed tells that memory is nearly used up: sends are refused, and no message is handed out for the first
 	// time. Default: never.
 	Pressed func() bool
@@ -151,6 +157,7 @@ func (o Options) withDefaults() Options {
 	set(&o.ScanEntries, 4096)
 	set(&o.FiltersCached, 256)
 	set(&o.PullsWaiting, 16384)
+	set(&o.HandOver, 2*time.Second)
 	set(&o.LiteTopics, 100_000)
 	set(&o.LiteSubscriptions, 2000)
 	set(&o.LiteExpiry, 72*time.Hour)
@@ -210,6 +217,11 @@ type Engine struct {
 	damages damages
 	spaces  spaces
 
+	life    context.Context //nolint:containedctx // ends when the engine is told to stop
+	die     context.CancelFunc
+	standby standby
+	applied atomic.Int64 // at of standby, for others
+
 	started atomic.Bool
 	closing sync.Once
 	ended   struct { // what Close found
@@ -228,6 +240,7 @@ type Engine struct {
 func Open(o Options) (*Engine, error) {
 	o = o.withDefaults()
 	e := &Engine{o: o, log: o.Store.Log(), clock: o.Clock, cold: make(chan struct{}, o.ColdReads), done: make(chan struct{})}
+	e.life, e.die = context.WithCancel(context.Background())
 	e.asked, e.leave = make(chan struct{}, o.Queries), make(chan struct{})
 	if e.log.MaxBody() < bodyMin {
 		return nil, mqerr.New(mqerr.Invalid, "segments of the log hold records of %d bytes: make them 1 MiB or more", e.log.MaxBody())
@@ -241,7 +254,7 @@ func Open(o Options) (*Engine, error) {
 	e.o.ScanEntries = min(o.ScanEntries, scanMax)
 	e.flights, e.filters = make(chan struct{}, (o.ColdReads+1)/2), filter.NewCache(o.FiltersCached)
 	e.inbox.init(o.PendingRequests, o.PendingBytes)
-	e.syncer.init(e.log, e.inbox.wake, o.FlushInterval)
+	e.syncer.init(e.log, e.inbox.wake, o.FlushInterval, e.grown)
 	e.indexer.init(e)
 	e.keeper.init(e)
 	e.writer.init(e)
@@ -249,6 +262,9 @@ func Open(o Options) (*Engine, error) {
 	if err := e.views.recover(o); err != nil {
 		return nil, err
 	}
+	at := e.views.saved
+	e.standby = standby{log: e.log.Chunks(at), at: at, saved: at, last: commitlog.Last{Pos: -1}, busy: make(chan struct{}, 1), when: e.clock.Lease()}
+	e.applied.Store(int64(at))
 	return e, nil
 }
 
@@ -259,10 +275,19 @@ const (
 	scanMax = 1 << 14
 )
 
-// Start begins an epoch: its record is durable before anything is served. Requests that come before are
-// Unavailable.
+// Start begins an epoch: its record is durable, and confirmed by the other replicas, before anything is served.
+// Requests that come before are Unavailable.
 func (e *Engine) Start(id Identity) error {
+	if e.o.Standby {
+		if err := e.lead(); err != nil {
+			return err
+		}
+	}
 	if err := e.begin(id); err != nil {
+		return err
+	}
+	e.grown()
+	if err := e.await(e.life, e.began); err != nil {
 		return err
 	}
 	e.started.Store(true)
@@ -283,7 +308,11 @@ func (e *Engine) Close() (record.Pos, error) {
 }
 
 func (e *Engine) stop() {
+	e.die()
 	if !e.started.Load() {
+		if e.o.Standby {
+			e.ended.pos, e.ended.err = e.endStandby()
+		}
 		return
 	}
 	close(e.leave)

@@ -78,9 +78,7 @@ func (f *finder) look(w *writer) error {
 	if err != nil {
 		return err
 	}
-	if f.end = w.e.log.Written(); t.sync {
-		f.end = w.e.log.Durable()
-	}
+	f.end = w.e.shown(t.sync)
 	if q := int(f.req.Queue); q >= 0 && q < len(t.queues) {
 		f.seen = t.queues[q].visible
 	} else if _, end := w.views.queues.Bounds(f.key()); end > 0 {

@@ -32,7 +32,7 @@ func (s *step) finish(ctx context.Context) error {
 	if err := s.snapshot(ctx, &taken); err != nil {
 		return err
 	}
-	return s.e.checkpointBehind(ctx, s.e.log.Durable())
+	return s.e.checkpointBehind(ctx, s.e.log.Written())
 }
 
 // snapState is the state of the views at a position.

@@ -43,6 +43,7 @@ type bench struct {
 	opt   Options // a Clock there goes before clock
 	epoch record.Epoch
 	skip  bool // starts go on behind damage
+	took  func(*store.Store)
 
 	store  *store.Store
 	engine *Engine
@@ -75,6 +76,9 @@ func (b *bench) open() error {
 	st, err := store.Open(so)
 	if err != nil {
 		return err
+	}
+	if b.took != nil {
+		b.took(st)
 	}
 	o := b.opt
 	o.Store = st

@@ -146,7 +146,7 @@ func (k *keeper) note(f func(*Retention)) {
 // look gathers what a decision depends on.
 func (k *keeper) look(ctx context.Context, limits retain.Limits) (retain.State, error) {
 	log := k.e.log
-	s := retain.State{Now: k.e.clock.Wall(), Durable: log.Durable(), Low: k.e.lowSpace()}
+	s := retain.State{Now: k.e.clock.Wall(), Durable: k.e.shown(true), Low: k.e.lowSpace()}
 	written := log.Written()
 	for _, i := range log.Segments() {
 		if i.Base >= written || i.LastTime < 0 {

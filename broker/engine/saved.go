@@ -99,7 +99,10 @@ func (w *writer) save() {
 	began := time.Now()
 	w.e.o.Log.Debug("checkpoint started", "position", int64(pos))
 	w.e.saves.Go(func() {
-		err := w.e.o.Store.SaveCheckpoint(at, sections)
+		err := w.e.await(w.e.life, pos)
+		if err == nil {
+			err = w.e.o.Store.SaveCheckpoint(at, sections)
+		}
 		if err == nil {
 			w.e.counts.Checkpoints.Add(1)
 			if f := w.e.o.Events.Checkpointed; f != nil {
@@ -118,7 +121,7 @@ func (w *writer) saveOver(pos record.Pos, err error) {
 		s.at, s.done = pos, w.lease
 	}
 	s.tell(err)
-	if err == nil {
+	if err == nil || w.e.life.Err() != nil { // of a stop, a last one comes
 		return
 	}
 	w.e.counts.CheckpointFailures.Add(1)

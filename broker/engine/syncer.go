@@ -11,6 +11,7 @@ import (
 type syncer struct {
 	log      *commitlog.Log
 	wake     chan struct{} // the writer's bell
+	grown    func()        // tells that more is durable
 	interval time.Duration
 	now      chan struct{} // a reply waits
 	later    chan struct{} // something was written that nobody waits for
@@ -18,8 +19,8 @@ type syncer struct {
 	ended    chan struct{}
 }
 
-func (s *syncer) init(log *commitlog.Log, wake chan struct{}, interval time.Duration) {
-	s.log, s.wake, s.interval = log, wake, interval
+func (s *syncer) init(log *commitlog.Log, wake chan struct{}, interval time.Duration, grown func()) {
+	s.log, s.wake, s.interval, s.grown = log, wake, interval, grown
 	s.now, s.later = make(chan struct{}, 1), make(chan struct{}, 1)
 	s.quit, s.ended = make(chan struct{}), make(chan struct{})
 }
@@ -65,6 +66,7 @@ func (s *syncer) run() {
 		running = false
 		// A failure is final for the log; the writer sees it at its next write or look.
 		_ = s.log.Sync()
+		s.grown()
 		ring(s.wake)
 	}
 }

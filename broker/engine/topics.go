@@ -110,10 +110,10 @@ func (t *topics) hide(s *topicState, q record.QueueID, off record.QueueOffset, e
 // publish shows what may be seen by now. Entries of asynchronous topics are written when this runs;
 // those of synchronous ones wait for the log's durable end.
 func (t *topics) publish() {
-	durable := t.w.e.log.Durable()
+	durable, written := t.w.e.shown(true), t.w.e.shown(false)
 	keep := t.hidden[:0]
 	for _, h := range t.hidden {
-		if h.sync && h.end > durable {
+		if h.sync && h.end > durable || h.end > written {
 			keep = append(keep, h)
 			continue
 		}

@@ -55,9 +55,7 @@ func (t *tracing) look(w *writer) error {
 	if err != nil {
 		return err
 	}
-	if t.end = w.e.log.Written(); of.sync {
-		t.end = w.e.log.Durable()
-	}
+	t.end = w.e.shown(of.sync)
 	t.queues = len(of.queues)
 	t.held = brokerapi.Found{Offset: -1}
 	if k, off, is := w.views.heldPlace(record.Pos(t.req.Pos)); is {

@@ -106,7 +106,7 @@ func (v *views) recover(o Options) error {
 		}
 		r, n, err = v.replay(o, from)
 	}
-	if err == nil {
+	if err == nil && !o.Standby {
 		err = v.checkBegin(o)
 	}
 	if err != nil {
@@ -119,7 +119,7 @@ func (v *views) recover(o Options) error {
 	return nil
 }
 
-// replay applies the log from a record on. It returns how many records that were.
+// replay applies the log from a record on, and returns how many records that were. For a standby it applies none.
 func (v *views) replay(o Options, from record.Pos) (r commitlog.Recovered, n int64, err error) {
 	v.saved, v.unread = from, false
 	promised, err := v.store.Log().Promised()
@@ -137,6 +137,10 @@ func (v *views) replay(o Options, from record.Pos) (r commitlog.Recovered, n int
 	if v.begin != nil {
 		v.pass(o, *v.begin)
 		v.begin = nil
+	}
+	if o.Standby { // it only reads: what it takes into its views has to be confirmed first
+		r, err = v.store.Log().Recover(from, func(rec record.Record) error { return o.Recovery.step(rec.Pos) })
+		return r, 0, err
 	}
 	r, err = v.store.Log().RecoverOver(from, func(rec record.Record) error {
 		n++

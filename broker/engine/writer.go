@@ -215,6 +215,7 @@ func (w *writer) turn() {
 			w.fail(err, ran)
 			return
 		}
+		w.e.grown()
 		if f := w.e.o.Events.Wrote; f != nil {
 			f(w.batch.Size())
 		}
@@ -254,6 +255,9 @@ func (w *writer) runSome() []op {
 // batch, and two hand-offs to the syncer are saved.
 func (w *writer) onlySync(ran []op) bool {
 	waits := false
+	if w.e.o.Replicas != nil {
+		return false // the others write meanwhile
+	}
 	for _, o := range ran {
 		s := o.waits()
 		if s.end > 0 && !s.sync {
@@ -279,15 +283,15 @@ func (w *writer) answer(ran []op) {
 			f := s.aside
 			s.aside = nil
 			f(w)
-		case s.end > 0 && s.sync:
+		case s.end > 0 && (s.sync || w.e.o.Replicas != nil):
 			w.synced = append(w.synced, o)
 		default:
 			w.reply(o)
 		}
 	}
-	durable := w.e.log.Durable()
+	durable, shown := w.e.log.Durable(), w.e.shown(true)
 	n := 0
-	for n < len(w.synced) && w.synced[n].waits().end <= durable {
+	for n < len(w.synced) && w.synced[n].waits().end <= shown {
 		w.reply(w.synced[n])
 		w.synced[n] = nil
 		n++
@@ -296,11 +300,12 @@ func (w *writer) answer(ran []op) {
 	if len(w.synced) == 0 {
 		w.synced = nil
 	}
-	sync = len(w.synced) > 0 || w.topics.waitSync()
+	sync = (len(w.synced) > 0 || w.topics.waitSync()) && (w.e.o.Replicas == nil || !w.e.o.Replicas.Memory())
 	switch behind := int64(w.e.log.Written() - durable); {
+	case behind == 0: // what waits, waits for other replicas
 	case sync || behind >= w.e.o.FlushBytes:
 		w.e.syncer.soon()
-	case behind > 0:
+	default:
 		w.e.syncer.eventually()
 	}
 	if err := w.e.log.Err(); err != nil {

@@ -18,6 +18,21 @@ type Chunk struct {
 	Segments []record.Pos
 }
 
+// Each gives the records to fn, in order. Their bodies alias Bytes.
+func (c *Chunk) Each(fn func(record.Record) error) error {
+	for lo := 0; lo < len(c.Bytes); {
+		r, err := decode(c.Bytes[lo:])
+		if err != nil {
+			return err
+		}
+		if err := fn(r); err != nil {
+			return err
+		}
+		lo += r.Stored()
+	}
+	return nil
+}
+
 // ChunkReader reads a log from a record on, chunk by chunk, each record verified. It is for one goroutine, and
 // may read beside the one that appends.
 type ChunkReader struct {

@@ -105,7 +105,7 @@ func (l *Log) fit(c Chunk) (fitting, error) {
 		}
 		if rec.Type != record.TypePad {
 			chain = rec.Flags&record.FlagMore != 0
-			f.last = Last{Pos: pos, CRC: rec.CRC}
+			f.last = Last{Pos: pos, Epoch: rec.Epoch, CRC: rec.CRC}
 		}
 		f.time, pos, lo = rec.Time, rec.End(), lo+rec.Stored()
 	}

@@ -67,7 +67,7 @@ func (l *Log) endsAt(to record.Pos) (Recovered, error) {
 		}
 		if rec.Type != record.TypePad {
 			chain = rec.Flags&record.FlagMore != 0
-			r.Epoch, r.Time, r.Last = rec.Epoch, rec.Time, Last{Pos: rec.Pos, CRC: rec.CRC}
+			r.Epoch, r.Time, r.Last = rec.Epoch, rec.Time, Last{Pos: rec.Pos, Epoch: rec.Epoch, CRC: rec.CRC}
 		}
 	}
 	if s.pos != to || chain {

@@ -311,7 +311,7 @@ func (e *Engine) stop() {
 	e.die()
 	if !e.started.Load() {
 		if e.o.Standby {
-			e.ended.pos, e.ended.err = e.endStandby()
+			e.ended.pos = e.endStandby()
 		}
 		return
 	}

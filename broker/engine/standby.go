@@ -147,9 +147,9 @@ func (e *Engine) lead() error {
 }
 
 // endStandby ends a standby: the views are saved.
-func (e *Engine) endStandby() (record.Pos, error) {
+func (e *Engine) endStandby() record.Pos {
 	e.saves.Wait()
 	e.saveStandby(true)
 	e.saves.Wait()
-	return e.standby.at, nil
+	return e.standby.at
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/perigee-mq/perigee/broker/engine"
 	"github.com/perigee-mq/perigee/broker/server"
 	"github.com/perigee-mq/perigee/internal/brokerapi"
+	"github.com/perigee-mq/perigee/internal/link"
 	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/internal/obs"
 	"github.com/perigee-mq/perigee/internal/vfs"
@@ -38,6 +39,9 @@ type Options struct {
 	ID uint32
 	// Listener accepts links of proxies; nil serves none (they attach in the same process).
 	Listener net.Listener
+	// Link configures the links of proxies, LinksMax bounds them. Defaults: those of link.Options, 1024.
+	Link     link.Options
+	LinksMax int
 	// Advertise is the address that proxies use, host:port. Default: the listener's.
 	Advertise string
 	// Controller is a connection to the controller. Required.
@@ -121,7 +125,7 @@ func New(o Options) *Broker {
 	o = o.withDefaults()
 	b := &Broker{o: o, ready: make(chan struct{}), failed: make(chan error, 1), wanted: ctl.NewWanted(), look: make(chan struct{}, 1)}
 	if o.Listener != nil {
-		b.link = server.New(server.Options{Release: o.Release, Name: fmt.Sprintf("%s/%d", o.Group, o.ID), Log: o.Log})
+		b.link = server.New(server.Options{Release: o.Release, Name: fmt.Sprintf("%s/%d", o.Group, o.ID), Link: o.Link, LinksMax: o.LinksMax, Log: o.Log})
 	}
 	return b
 }

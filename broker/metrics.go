@@ -28,6 +28,7 @@ func (b *Broker) register(e *engine.Engine) error {
 	index := indexGauges(r, e)
 	queues := queueGauges(r, e)
 	damage := damageGauges(r, e)
+	links := b.linkGauges(r)
 	return r.Observe(func(ctx context.Context, o metric.Observer) error {
 		for kind, n := range counted(e.Counts()) {
 			o.ObserveInt64(events, n, kindOf(kind))
@@ -39,6 +40,7 @@ func (b *Broker) register(e *engine.Engine) error {
 		index(o)
 		queues(o)
 		damage(o)
+		links(o)
 		ctx, cancel := context.WithTimeout(ctx, scrapeTimeout)
 		defer cancel()
 		if err := retention.observe(ctx, o, e); err != nil {
@@ -66,7 +68,7 @@ func counted(c *engine.Counts) map[string]int64 {
 		"sent": c.Sent.Load(), "leased": c.Leased.Load(), "redelivered": c.Redelivered.Load(), "acked": c.Acked.Load(), "changed": c.Changed.Load(),
 		"skipped": c.Skipped.Load(), "passed_over": c.Passed.Load(), "pops": c.Pops.Load(), "empty_pops": c.EmptyPops.Load(), "over_max_attempts": c.OverMax.Load(),
 		"dead_attempts_used_up": c.DeadAttempts.Load(), "dead_forwarded": c.DeadClient.Load(), "redriven": c.Redriven.Load(),
-		"stale_handles": c.Stale.Load(), "damaged": c.Damaged.Load(), "damaged_done": c.DamagedDone.Load(), "refused_busy": c.Refused.Load(), "refused_unsaved": c.UnsavedRefused.Load(), "refused_topic_grows": c.GrowthRefused.Load(), "turns": c.Turns.Load(),
+		"stale_handles": c.Stale.Load(), "damaged": c.Damaged.Load(), "damaged_done": c.DamagedDone.Load(), "refused_busy": c.Refused.Load(), "queries_waited": c.QueriesWaited.Load(), "refused_unsaved": c.UnsavedRefused.Load(), "refused_topic_grows": c.GrowthRefused.Load(), "turns": c.Turns.Load(),
 		"refused_group_in_flight": c.InFlightFull.Load(), "refused_table_in_flight": c.TableFull.Load(),
 		"pulls": c.Pulls.Load(), "pulled": c.Pulled.Load(), "pulls_refused_waiting": c.PullsRefused.Load(),
 		"positions_stored": c.Positions.Load(), "group_resets": c.Resets.Load(),

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/perigee-mq/perigee/internal/brokerapi"
+	"github.com/perigee-mq/perigee/internal/link"
 	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/proxy/brokerconn"
 	"github.com/perigee-mq/perigee/proxy/route"
@@ -28,6 +29,8 @@ type brokers interface {
 	start(ctx context.Context) error
 	// follow keeps in step with the routes until ctx ends.
 	follow(ctx context.Context) error
+	// links counts what passes the links to brokers, nil if there are none.
+	links() *link.Counters
 	Close() error
 }
 
@@ -80,6 +83,8 @@ func (r *remote) follow(ctx context.Context) error {
 	}
 }
 
+func (r *remote) links() *link.Counters { return r.Counters() }
+
 func (r *remote) update(t *route.Snapshot) {
 	var shards []brokerconn.Shard
 	for _, s := range t.Shards() {
@@ -112,6 +117,8 @@ func (l *local) start(ctx context.Context) error {
 }
 
 func (l *local) follow(context.Context) error { return nil }
+
+func (l *local) links() *link.Counters { return nil }
 
 func (l *local) Broker(shard brokerapi.ShardID) (brokerapi.Broker, brokerapi.Epoch, error) {
 	if up := l.up.Load(); up != nil {

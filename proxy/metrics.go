@@ -90,6 +90,7 @@ func register(m metric.Meter, p *Proxy) error {
 	r := obs.NewInstruments(m)
 	up := r.Gauge("rocketmq_proxy_up", "1 when this proxy serves", "")
 	known := r.Gauge("perigee_proxy_clients", "clients known", "")
+	pushed := r.Counter("perigee_proxy_clients_pushed_out", "clients that were forgotten to make room, since as many were known as may be")
 	producers := r.Gauge("rocketmq_producer_connections", "producers that have sent their settings, by the language of their library", "", "language")
 	consumers := r.Gauge("rocketmq_consumer_connections", "consumers that have sent their settings, by the language of their library and by kind", "", "language", "consume_mode")
 	mixed := r.Gauge("perigee_proxy_mixed_subscriptions", "1 for a group whose push consumers here subscribe to different topics or filters; at most 100 groups", "", "consumer_group")
@@ -110,15 +111,19 @@ func register(m metric.Meter, p *Proxy) error {
 		s := p.polls.Stats()
 		o.ObserveInt64(up, serving)
 		o.ObserveInt64(known, int64(p.clients.Len()))
+		o.ObserveInt64(pushed, p.clients.PushedOut())
 		o.ObserveInt64(waiting, int64(s.Waiting))
 		load := p.edge.Load()
 		bytes, unreadRefused := p.server.Unread()
 		o.ObserveInt64(connections, load.Connections)
 		o.ObserveInt64(unread, bytes)
 		for bound, n := range map[string]int64{
-			"connections": load.ConnectionsRefused, "calls": load.CallsRefused, "receives_waiting": int64(s.Refused), "unread": unreadRefused,
+			"connections": load.ConnectionsRefused, "handshake": load.HandshakesLate, "calls": load.CallsRefused, "receives_waiting": int64(s.Refused), "unread": unreadRefused,
 		} {
 			o.ObserveInt64(refused, n, metric.WithAttributes(attribute.String("bound", bound)))
+		}
+		if links := p.brokers.links(); links != nil {
+			o.ObserveInt64(refused, links.Exhausted.Load(), metric.WithAttributes(attribute.String("bound", "link_unsent")))
 		}
 		for who, n := range p.clients.Kinds() {
 			language := attribute.String("language", languageName(who.Language))

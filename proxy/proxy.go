@@ -17,6 +17,7 @@ import (
 
 	adminv1 "github.com/perigee-mq/perigee/api/perigee/admin/v1"
 	"github.com/perigee-mq/perigee/internal/brokerapi"
+	"github.com/perigee-mq/perigee/internal/link"
 	"github.com/perigee-mq/perigee/proxy/admin"
 	"github.com/perigee-mq/perigee/proxy/brokerconn"
 	"github.com/perigee-mq/perigee/proxy/checks"
@@ -44,9 +45,15 @@ type Options struct {
 	CertFile, KeyFile string
 	// Limits bound requests.
 	Limits server.Limits
-	// Connections, Calls, Receives and ReceivesPerGroup bound what is open at this proxy; see edge.Options and
-	// longpoll.Options.
-	Connections, Calls, Receives, ReceivesPerGroup int
+	// Connections, ConnectionCalls (on one connection), Calls, HeaderBytes and RequestBytes bound what is open at the
+	// client port; Handshake is how long a new connection has to speak HTTP/2: see edge.Options.
+	Connections, ConnectionCalls, Calls, HeaderBytes, RequestBytes int
+	Handshake                                                      time.Duration
+	// Receives and ReceivesPerGroup bound the receives that wait, see longpoll.Options; KnownClients the clients
+	// that are remembered, see clients.Options.
+	Receives, ReceivesPerGroup, KnownClients int
+	// Link configures the links to brokers. Default: that of link.Options.
+	Link link.Options
 	// DrainDelay is how long a stop goes on serving while it says that it is not ready, so that load balancers
 	// see that. Default: not at all.
 	DrainDelay time.Duration
@@ -92,7 +99,7 @@ func New(o Options) (*Proxy, error) {
 	p.life, p.end = context.WithCancel(context.Background())
 	p.ctl = ctl.New(ctl.Options{Conn: o.Controller, Routes: p.routes, Release: o.Release, Address: o.Advertise, Log: o.Log})
 	p.brokers = p.connect()
-	p.clients = clients.New(clients.Options{}, time.Now())
+	p.clients = clients.New(clients.Options{MaxClients: o.KnownClients}, time.Now())
 	p.checks = checks.New(checks.Options{Clients: p.clients, Routes: p.routes, Brokers: p.brokers, StoreHost: p.storeHost, Log: o.Log})
 	p.polls = longpoll.New(longpoll.Options{Brokers: p.brokers, MaxReceives: o.Receives, MaxPerGroup: o.ReceivesPerGroup, Log: o.Log})
 	handlers := server.New(server.Options{
@@ -102,7 +109,7 @@ func New(o Options) (*Proxy, error) {
 	var err error
 	p.edge, err = edge.New(edge.Options{
 		Service: service(handlers), Goodbye: server.Goodbye(), Register: p.register, CertFile: o.CertFile, KeyFile: o.KeyFile, Meter: p.meter(), Log: o.Log,
-		Connections: o.Connections, Calls: o.Calls,
+		Connections: o.Connections, Streams: o.ConnectionCalls, Calls: o.Calls, HeaderBytes: o.HeaderBytes, RequestBytes: o.RequestBytes, Handshake: o.Handshake,
 	})
 	if err == nil && o.Metrics != nil {
 		err = register(o.Metrics, p)
@@ -169,7 +176,7 @@ func (p *Proxy) connect() brokers {
 		return &local{broker: p.o.Local, name: p.o.Advertise, events: events}
 	}
 	return &remote{routes: p.routes, up: up, Pool: brokerconn.NewPool(brokerconn.Options{
-		Name: p.o.Advertise, Release: p.o.Release, Cluster: p.ctl.Cluster, Events: events, Log: p.o.Log,
+		Name: p.o.Advertise, Release: p.o.Release, Cluster: p.ctl.Cluster, Events: events, Link: p.o.Link, Log: p.o.Log,
 	})}
 }
 

@@ -35,6 +35,7 @@ type Counts struct {
 	Turns            atomic.Int64 // turns of the writer
 	Sessions         atomic.Int64 // client sessions ended
 	Checkpoints      atomic.Int64 // checkpoints saved
+	QueriesWaited    atomic.Int64 // searches and traces that found others running and waited
 	UnsavedRefused   atomic.Int64 // sends refused because the newest checkpoint is too far behind
 
 	CheckpointFailures atomic.Int64 // checkpoints that could not be saved

@@ -50,15 +50,29 @@ func admitted[R any](ctx context.Context, e *Engine, run func(ctx context.Contex
 		case <-ended:
 		}
 	}()
-	select {
-	case e.asked <- struct{}{}:
+	if e.turn(ctx) {
 		defer func() { <-e.asked }()
-	case <-ctx.Done():
 	}
 	if err := over(ctx); err != nil {
 		return r, err
 	}
 	return run(ctx)
+}
+
+// turn waits until a query may run; false: it must not.
+func (e *Engine) turn(ctx context.Context) bool {
+	select {
+	case e.asked <- struct{}{}:
+		return true
+	default:
+	}
+	e.counts.QueriesWaited.Add(1)
+	select {
+	case e.asked <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // over is why a query has to end, nil while it may go on.

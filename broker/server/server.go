@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -73,6 +74,8 @@ type Server struct {
 	health *rpc.Health
 	begun  chan struct{} // closed: o.Leader is set
 
+	refused atomic.Int64 // links that were too many
+
 	mu       sync.Mutex
 	links    map[*brokerlink.Server]struct{}
 	gates    []*rpc.Gate // of the listeners
@@ -124,6 +127,9 @@ func (s *Server) Serve(l net.Listener) error {
 
 // Counters counts what passed all links.
 func (s *Server) Counters() *link.Counters { return s.o.Link.Counters }
+
+// Refused is how many links were refused since there were too many.
+func (s *Server) Refused() int64 { return s.refused.Load() }
 
 // Links is how many links there are.
 func (s *Server) Links() int {
@@ -219,6 +225,7 @@ func (s *Server) enter() error {
 	case s.draining:
 		return mqerr.New(mqerr.Draining, "broker %s is going away", s.o.Name)
 	case len(s.links)+s.opening >= s.o.LinksMax:
+		s.refused.Add(1)
 		return mqerr.New(mqerr.Exhausted, "broker %s has %d links already", s.o.Name, s.o.LinksMax)
 	}
 	s.opening++

@@ -9,6 +9,7 @@ import (
 
 	"github.com/perigee-mq/perigee/broker"
 	"github.com/perigee-mq/perigee/broker/engine"
+	"github.com/perigee-mq/perigee/internal/link"
 	"github.com/perigee-mq/perigee/internal/obs"
 	"github.com/perigee-mq/perigee/internal/vfs"
 )
@@ -19,6 +20,7 @@ type brokerSettings struct {
 	memorySettings `koanf:",squash"`
 	storeSettings  `koanf:",squash"`
 	drainSettings  `koanf:",squash"`
+	linksSettings  `koanf:",squash"`
 	DataDir        string   `koanf:"data-dir" help:"directory of the broker's log"`
 	Addr           string   `koanf:"addr" help:"address for proxies"`
 	HTTPAddr       string   `koanf:"http-addr" help:"address for /metrics, /healthz and /readyz; empty: none"`
@@ -32,7 +34,7 @@ type brokerSettings struct {
 var dataFS = vfs.OS
 
 func newBroker() *cobra.Command {
-	s := &brokerSettings{logSettings: defaultLog(), storeSettings: defaultStore(1 << 30), drainSettings: defaultDrain(), Addr: "127.0.0.1:10911", ID: 1, Controller: []string{}}
+	s := &brokerSettings{logSettings: defaultLog(), storeSettings: defaultStore(1 << 30), drainSettings: defaultDrain(), linksSettings: defaultLinks(), Addr: "127.0.0.1:10911", ID: 1, Controller: []string{}}
 	c := &cobra.Command{
 		Use: "broker --data-dir DIR --group NAME --controller ADDR", Short: "Run a broker: one log and its views",
 		Args: exactArgs(0, "no argument"),
@@ -54,7 +56,7 @@ func (s *brokerSettings) run(c *cobra.Command) error {
 	case s.ID == 0:
 		return usageError("--id counts from 1")
 	}
-	if err := errors.Join(s.storeSettings.check(), s.drainSettings.check()); err != nil {
+	if err := errors.Join(s.storeSettings.check(), s.drainSettings.check(), s.linksSettings.check()); err != nil {
 		return err
 	}
 	conn, err := dialController(s.Controller)
@@ -83,8 +85,10 @@ func (s *brokerSettings) run(c *cobra.Command) error {
 	}
 	eo := s.engine()
 	boundEngine(guard, &eo)
+	lo := link.Options{}
+	s.windowSettings.apply(&lo)
 	b := broker.New(broker.Options{
-		DataDir: s.DataDir, Group: s.Group, ID: s.ID, FS: dataFS, Listener: ln, Advertise: advertise(s.Advertise, ln), Controller: conn, DrainTimeout: s.DrainTimeout,
+		Link: lo, LinksMax: s.MaxLinks, DataDir: s.DataDir, Group: s.Group, ID: s.ID, FS: dataFS, Listener: ln, Advertise: advertise(s.Advertise, ln), Controller: conn, DrainTimeout: s.DrainTimeout,
 		SegmentBytes: int64(s.SegmentBytes), DropRate: int64(s.RetentionRate), DuplicateWindow: s.window(), DuplicateBytes: int64(s.DuplicateMemory), SkipDamage: s.OnDamage == "skip", Engine: eo, Metrics: metrics.Meter("broker"), MetricsLimit: s.MetricsLimit, Release: version, Log: log,
 	})
 	parts := []string{"addr=" + ln.Addr().String()}
@@ -114,6 +118,6 @@ func (s storeSettings) engine() engine.Options {
 	s.spaceSettings.apply(&o)
 	s.retentionSettings.apply(&o)
 	s.inFlightSettings.apply(&o)
-	o.PullsWaiting = s.PullsWaiting
+	o.PullsWaiting, o.PendingRequests = s.PullsWaiting, s.MaxRequests
 	return o
 }

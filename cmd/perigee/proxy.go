@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,11 +17,13 @@ type proxySettings struct {
 	memorySettings    `koanf:",squash"`
 	edgeSettings      `koanf:",squash"`
 	edgeDrainSettings `koanf:",squash"`
+	windowSettings    `koanf:",squash"`
+	unsentSettings    `koanf:",squash"`
 	Controller        []string `koanf:"controller" help:"addresses of the controllers"`
 }
 
 func newProxy() *cobra.Command {
-	s := &proxySettings{logSettings: defaultLog(), edgeSettings: defaultEdge(), edgeDrainSettings: defaultEdgeDrain(2 * time.Second), Controller: []string{}}
+	s := &proxySettings{logSettings: defaultLog(), edgeSettings: defaultEdge(), edgeDrainSettings: defaultEdgeDrain(2 * time.Second), windowSettings: defaultWindows(), unsentSettings: defaultUnsent(), Controller: []string{}}
 	c := &cobra.Command{
 		Use: "proxy --controller ADDR", Short: "Run a proxy: the port that clients use",
 		Args: exactArgs(0, "no argument"),
@@ -34,7 +37,7 @@ func (s *proxySettings) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if err := s.edgeDrainSettings.check(); err != nil {
+	if err := errors.Join(s.edgeDrainSettings.check(), s.windowSettings.check(), s.unsentSettings.check()); err != nil {
 		return err
 	}
 	limits, err := s.limits()
@@ -69,6 +72,8 @@ func (s *proxySettings) run(c *cobra.Command) error {
 		DrainDelay: s.DrainDelay, DrainTimeout: s.DrainTimeout, Metrics: metrics.Meter("proxy"), Release: version, Log: log,
 	}
 	s.edgeBounds.apply(&po)
+	s.windowSettings.apply(&po.Link)
+	s.unsentSettings.apply(&po.Link)
 	p, err := proxy.New(po)
 	if err != nil {
 		return err

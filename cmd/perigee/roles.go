@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -48,7 +49,7 @@ func defaultStore(segment cfg.Bytes) storeSettings {
 	return storeSettings{
 		querySettings:     defaultQuery(),
 		txnSettings:       defaultTxn(),
-		pullSettings:      pullSettings{PullsWaiting: 16384},
+		pullSettings:      pullSettings{PullsWaiting: 16384, MaxRequests: 65536},
 		liteSettings:      defaultLite(),
 		dedupSettings:     defaultDedup(),
 		metricsSettings:   defaultMetrics(),
@@ -97,6 +98,7 @@ func (s storeSettings) check() error {
 type edgeSettings struct {
 	liteEdgeSettings `koanf:",squash"`
 	edgeBounds       `koanf:",squash"`
+	requestBounds    `koanf:",squash"`
 	GRPCAddr         string        `koanf:"grpc-addr" help:"address for clients: gRPC, TLS and plain text"`
 	HTTPAddr         string        `koanf:"http-addr" help:"address for /metrics, /healthz and /readyz"`
 	Advertise        string        `koanf:"advertise" help:"address that routes name when a client named none, host:port; default: --grpc-addr"`
@@ -107,7 +109,7 @@ type edgeSettings struct {
 }
 
 func defaultEdge() edgeSettings {
-	return edgeSettings{liteEdgeSettings: defaultLiteEdge(), edgeBounds: defaultEdgeBounds(), GRPCAddr: "127.0.0.1:8081", HTTPAddr: "127.0.0.1:8082", MaxDelay: 40 * 24 * time.Hour}
+	return edgeSettings{liteEdgeSettings: defaultLiteEdge(), edgeBounds: defaultEdgeBounds(), requestBounds: defaultRequestBounds(), GRPCAddr: "127.0.0.1:8081", HTTPAddr: "127.0.0.1:8082", MaxDelay: 40 * 24 * time.Hour}
 }
 
 // limits are those of the requests of clients.
@@ -115,13 +117,12 @@ func (s edgeSettings) limits() (server.Limits, error) {
 	if s.MaxDelay <= 0 {
 		return server.Limits{}, usageError("--max-delay %v: use a time above 0", s.MaxDelay)
 	}
-	if err := s.edgeBounds.check(); err != nil {
+	if err := errors.Join(s.edgeBounds.check(), s.requestBounds.check(), s.liteEdgeSettings.check()); err != nil {
 		return server.Limits{}, err
 	}
-	if err := s.liteEdgeSettings.check(); err != nil {
-		return server.Limits{}, err
-	}
-	return server.Limits{DelayMax: s.MaxDelay, LiteQuota: s.LiteQuota, LiteTopicSize: s.LiteNameSize}, nil
+	l := server.Limits{DelayMax: s.MaxDelay, LiteQuota: s.LiteQuota, LiteTopicSize: s.LiteNameSize}
+	s.requestBounds.apply(&l)
+	return l, nil
 }
 
 func (s edgeSettings) advertised(ln net.Listener) string {

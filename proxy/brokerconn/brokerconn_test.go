@@ -240,6 +240,7 @@ func TestRefusedHandshakes(t *testing.T) {
 			t.Cleanup(func() { _ = c.Close() })
 			eventually(t, "refused", func() bool { return c.Err() != nil && strings.Contains(c.Err().Error(), test.text) })
 			require.True(t, mqerr.Is(send(c), mqerr.Unavailable))
+			require.Equal(t, name == "links", s.Refused() > 0)
 		})
 	}
 }

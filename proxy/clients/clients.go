@@ -70,8 +70,9 @@ const streamsMax = 16
 
 // Table is the clients by their id. It is safe for concurrent use and never reads a clock.
 type Table struct {
-	o    Options
-	base time.Time // what heard counts from
+	o      Options
+	base   time.Time    // what heard counts from
+	pushed atomic.Int64 // clients that made room
 
 	mu        sync.RWMutex
 	clients   map[string]*client // guarded by mu
@@ -188,7 +189,11 @@ func (t *Table) makeRoomLocked() {
 	}
 	t.producers.drop(t.clients[victim])
 	delete(t.clients, victim)
+	t.pushed.Add(1)
 }
+
+// PushedOut is how many clients were forgotten to make room for others.
+func (t *Table) PushedOut() int64 { return t.pushed.Load() }
 
 // Settings returns what a client said last, false if nothing is known.
 func (t *Table) Settings(id string) (Settings, bool) {

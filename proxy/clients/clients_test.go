@@ -88,6 +88,7 @@ func TestTableIsBounded(t *testing.T) {
 	}
 	table.Beat("new", false, at(9))
 	require.Equal(t, 8, table.Len())
+	require.EqualValues(t, 1, table.PushedOut())
 	table.mu.RLock()
 	defer table.mu.RUnlock()
 	require.NotContains(t, table.clients, "7", "the most silent one makes room")

@@ -13,6 +13,7 @@ import (
 type Load struct {
 	Connections        int64 // open
 	ConnectionsRefused int64 // closed at once, since too many were open
+	HandshakesLate     int64 // connections closed since they did not begin to speak HTTP/2 in time, as far as this package sees
 	Calls              int64 // open, of the messaging service
 	CallsRefused       int64 // answered TOO_MANY_REQUESTS, since too many were open
 }
@@ -29,7 +30,7 @@ type load struct {
 func (s *Server) Load() Load {
 	return Load{
 		Connections: s.load.connections.open(time.Now()), ConnectionsRefused: s.load.connectionsRefused.Load(),
-		Calls: s.load.calls.Load(), CallsRefused: s.load.callsRefused.Load(),
+		HandshakesLate: s.sniffer.late.Load(), Calls: s.load.calls.Load(), CallsRefused: s.load.callsRefused.Load(),
 	}
 }
 

@@ -149,7 +149,7 @@ func TestTLSAndPlainOnOnePort(t *testing.T) {
 
 // TestStrangersDisturbNobody opens connections that say nothing, nonsense, HTTP/1 or half a greeting.
 func TestStrangersDisturbNobody(t *testing.T) {
-	_, addr := start(t, Options{Service: Service{QueryRoute: echoRoute}, Handshake: 300 * time.Millisecond})
+	s, addr := start(t, Options{Service: Service{QueryRoute: echoRoute}, Handshake: 300 * time.Millisecond})
 	c := client(t, addr)
 	askRoute(t, c, "before")
 	var wg sync.WaitGroup
@@ -177,6 +177,10 @@ func TestStrangersDisturbNobody(t *testing.T) {
 	askRoute(t, client(t, addr), "meanwhile")
 	wg.Wait()
 	askRoute(t, c, "after")
+	// Nothing, P, PR, the first byte of TLS, half a line of PROXY, less than its binary head says.
+	if n := s.Load().HandshakesLate; n < 5 {
+		t.Errorf("%d connections were closed for being late", n)
+	}
 }
 
 func isTimeout(err error) bool {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"time"
 
 	"google.golang.org/grpc/credentials"
@@ -39,7 +40,11 @@ func (s *sniffer) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo
 		return nil, nil, io.EOF
 	}
 	defer s.known(conn)
-	return s.greet(conn)
+	secure, info, err := s.greet(conn)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		s.late.Add(1)
+	}
+	return secure, info, err
 }
 
 func (s *sniffer) greet(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {

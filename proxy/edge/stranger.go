@@ -3,6 +3,7 @@ package edge
 import (
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -10,6 +11,7 @@ import (
 // anybody else; each has a deadline of its own, the patience.
 type strangers struct {
 	patience time.Duration
+	late     atomic.Int64 // connections closed in this package's part of the handshake, since they took longer
 
 	mu      sync.Mutex
 	closed  bool

@@ -23,7 +23,8 @@ type Limits struct {
 	InvisibleMax   time.Duration // default 12 h
 	PollMin        time.Duration // default 5 s
 	PollMax        time.Duration // default 20 s
-	ReceiveBatch   int           // default 32
+	ReceiveBatch   int           // messages of one receive or pull; default 32, at most 1024
+	ReceiveBytes   int           // of one receive or pull, but one message always comes; default 4 MiB
 	LiteQuota      int           // lite topics that one client subscribes to; default 2000
 	UnsentBytes    int64         // messages that wait for slow readers, all together; default 256 MiB
 	LiteTopicSize  int           // characters of the name of a lite topic; default 64, at most 255
@@ -64,6 +65,7 @@ func (l Limits) withDefaults() Limits {
 	def(&l.SystemBytes, 32<<10)
 	def(&l.GroupNameBytes, 63)
 	def(&l.ReceiveBatch, 32)
+	def(&l.ReceiveBytes, 4<<20)
 	if l.UnsentBytes == 0 {
 		l.UnsentBytes = 256 << 20
 	}

@@ -81,7 +81,7 @@ func (p *pull) check() refusal {
 		return no
 	}
 	p.out.Filter, p.out.Offset = filter, brokerapi.QueueOffset(p.req.Offset)
-	p.out.Max = min(max(int(p.req.BatchSize), 1), p.s.o.Limits.ReceiveBatch)
+	p.out.Max, p.out.MaxBytes = min(max(int(p.req.BatchSize), 1), p.s.o.Limits.ReceiveBatch), p.s.o.Limits.ReceiveBytes
 	p.times()
 	if err := p.s.unread(); err != nil {
 		return p.s.outcome(RPCPullMessage, err)

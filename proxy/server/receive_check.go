@@ -27,7 +27,7 @@ func (r *receive) check() refusal {
 	}
 	filter, no := r.s.filterOf(&r.req.Filter)
 	r.want.Pop.Filter = filter
-	r.want.Pop.Max = min(max(int(r.req.BatchSize), 1), r.s.o.Limits.ReceiveBatch)
+	r.want.Pop.Max, r.want.Pop.MaxBytes = min(max(int(r.req.BatchSize), 1), r.s.o.Limits.ReceiveBatch), r.s.o.Limits.ReceiveBytes
 	return no
 }
 

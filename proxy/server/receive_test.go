@@ -100,6 +100,7 @@ func TestReceiveDelivers(t *testing.T) {
 		require.NotEqual(t, p.GetReceiptHandle(), st.messages()[1].GetSystemProperties().GetReceiptHandle())
 
 		pop := s.brokers[1].pops[0]
+		require.Equal(t, s.o.Limits.ReceiveBytes, pop.MaxBytes)
 		require.Equal(t, 30*time.Second, pop.Invisible)
 		require.False(t, pop.Session)
 		require.Equal(t, "c", pop.Client)

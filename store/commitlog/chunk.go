@@ -38,7 +38,8 @@ func (c *Chunk) Each(fn func(record.Record) error) error {
 type ChunkReader struct {
 	l   *Log
 	pos record.Pos
-	buf []byte // bytes from lo on, of a segment that is not mapped
+	to  record.Pos // of the present Next: nothing behind it is read
+	buf []byte     // bytes from lo on, of a segment that is not mapped
 	lo  record.Pos
 	out []byte
 	end []record.Pos
@@ -50,13 +51,17 @@ func (l *Log) Chunks(from record.Pos) *ChunkReader { return &ChunkReader{l: l, p
 // Pos is where the next chunk begins.
 func (r *ChunkReader) Pos() record.Pos { return r.pos }
 
+// Into gives the reader memory for the chunk that comes next, which is the caller's with it; a chunk that needs
+// more has other memory.
+func (r *ChunkReader) Into(b []byte) { r.out = b[:0] }
+
 // Next returns the records from Pos on up to a position, the end of a record at or below Written: at most n
 // bytes, but at least one record with its whole batch. It is empty at that position. Its bytes are valid until
 // the call after. An error of kind NotFound says that the position was deleted, one of kind Corrupt that a
 // record is damaged or lost; neither moves the reader.
 func (r *ChunkReader) Next(to record.Pos, n int) (Chunk, error) {
 	c := Chunk{Start: r.pos, End: r.pos}
-	r.out, r.end = r.out[:0], r.end[:0]
+	r.out, r.end, r.to = r.out[:0], r.end[:0], to
 	if first := r.l.First(); r.pos < first {
 		return c, r.l.deleted(r.pos)
 	}
@@ -155,8 +160,8 @@ func (r *ChunkReader) record(in source, pos record.Pos) (record.Header, []byte, 
 	return h, b, nil
 }
 
-// bytes returns n bytes of a segment. What was read ahead is used again only if it is of records: what lies
-// behind Written may have changed.
+// bytes returns n bytes of a segment. Nothing is read ahead behind where the caller wants to go: it may be cut
+// there, and written anew, before the next call.
 func (r *ChunkReader) bytes(in source, pos record.Pos, n int) ([]byte, error) {
 	s := in.seg
 	if pos+record.Pos(n) > s.End() {
@@ -167,7 +172,7 @@ func (r *ChunkReader) bytes(in source, pos record.Pos, n int) ([]byte, error) {
 	}
 	off := int(pos - r.lo)
 	if pos < r.lo || off+n > len(r.buf) {
-		want := max(n, int(min(scanBytes, s.End()-pos, max(0, r.l.Written()-pos))))
+		want := max(n, int(min(scanBytes, s.End()-pos, max(0, r.to-pos))))
 		if cap(r.buf) < want {
 			r.buf = make([]byte, want)
 		}

@@ -155,3 +155,41 @@ func FuzzChunk(f *testing.F) {
 		require.NoError(t, l.Truncate(0))
 	})
 }
+
+// TestChunksOverACut: what was cut behind a reader, and written anew, is read as it is now.
+func TestChunksOverACut(t *testing.T) {
+	o := options(memfs.New())
+	o.HotSegments = 1
+	l, _ := mustStart(t, o)
+	write := func(n int) (all []entry) {
+		for l.Written() < 2*segBytes {
+			all = append(all, mustAppend(t, l, false, body(n, 400))...)
+			n++
+		}
+		return all
+	}
+	all := write(0)
+	r := l.Chunks(0)
+	c, err := r.Next(all[1].end(), 1<<20)
+	require.NoError(t, err)
+	require.Equal(t, all[1].end(), c.End)
+	require.NoError(t, l.Truncate(c.End))
+	all = append(all[:2], write(1000)...)
+	var have [][]byte
+	for r.Pos() < segBytes {
+		memory := make([]byte, 0, 8<<10)
+		r.Into(memory)
+		c, err := r.Next(l.Written(), 4000)
+		require.NoError(t, err)
+		require.Same(t, &memory[:1][0], &c.Bytes[0])
+		require.NoError(t, c.Each(func(rec record.Record) error {
+			if rec.Type != record.TypePad {
+				have = append(have, rec.Body)
+			}
+			return nil
+		}))
+	}
+	for i, b := range have {
+		require.Equal(t, all[2+i].body, b, "record %d", i)
+	}
+}

@@ -41,6 +41,14 @@ type Options struct {
 	Listener net.Listener
 	// RaftAddr is where other controllers connect, host:port. Empty: a single node without that port.
 	RaftAddr string
+	// RaftAdvertise, Members, Join and Election are those of raft.Options: what others call RaftAddr, who
+	// founds the cluster with this node, whether it joins one, and how long it bears silence of the leader.
+	RaftAdvertise string
+	Members       []raft.Member
+	Join          bool
+	Election      time.Duration
+	// HTTPAddr is where others reach this node's metrics and health, for the status; empty: nowhere.
+	HTTPAddr string
 	// AdvertiseAddr is where others reach this node's Addr. Default: the address it listens on.
 	AdvertiseAddr string
 	// Silence is how long a broker may say nothing before its master is marked. Default 3 s.
@@ -102,7 +110,7 @@ type Controller struct {
 	o     Options
 	ready chan struct{}
 	once  sync.Once
-	// health says "serving" while this node leads: only then are calls of brokers and proxies answered.
+	// health says "serving" once this node has caught up: it answers proxies then, whoever leads.
 	health *rpc.Health
 
 	// Run sets these before ready is closed.
@@ -151,7 +159,8 @@ func (c *Controller) Run(ctx context.Context) (err error) {
 	c.reg = registry.New(registry.Options{Silence: c.o.Silence, Now: c.o.Now, Log: c.o.Log})
 	node := make(chan *raft.Node, 1) // leadership may come before Open returns
 	c.node, err = raft.Open(raft.Options{
-		Dir: c.o.DataDir, ID: c.o.ID, Addr: c.o.RaftAddr, Release: c.o.Release, Log: c.o.Log,
+		Dir: c.o.DataDir, ID: c.o.ID, Addr: c.o.RaftAddr, Advertise: c.o.RaftAdvertise, Members: c.o.Members, Join: c.o.Join, Election: c.o.Election,
+		Release: c.o.Release, Log: c.o.Log, Rand: c.o.Rand,
 		Applied: c.reg.Applied, Restored: c.reg.Restore,
 		Leading: func(leads bool) { n := <-node; node <- n; c.lead(n, leads) },
 	})
@@ -165,7 +174,6 @@ func (c *Controller) Run(ctx context.Context) (err error) {
 // lead follows the leadership of this node.
 func (c *Controller) lead(n *raft.Node, leads bool) {
 	if !leads {
-		c.health.SetServing(false)
 		c.reg.Stop()
 		return
 	}
@@ -174,6 +182,11 @@ func (c *Controller) lead(n *raft.Node, leads bool) {
 		return
 	}
 	c.reg.Start()
+	c.serving()
+}
+
+// serving says that calls are answered.
+func (c *Controller) serving() {
 	c.health.SetServing(true)
 	c.once.Do(func() { close(c.ready) })
 }
@@ -198,8 +211,9 @@ func (c *Controller) found(n *raft.Node) error {
 }
 
 func (c *Controller) serve(ctx context.Context, ln net.Listener) error {
-	srv := server.New(server.Options{Node: c.node, Registry: c.reg, Release: c.o.Release, Now: c.o.Now, Log: c.o.Log})
+	srv := server.New(server.Options{ID: c.o.ID, Node: c.node, Registry: c.reg, Release: c.o.Release, Now: c.o.Now, Log: c.o.Log})
 	g := grpc.NewServer(append(rpc.ServerOptions(c.o.Log),
+		grpc.ChainUnaryInterceptor(srv.Interceptor()),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}))...)
 	srv.RegisterWith(g)
@@ -210,6 +224,13 @@ func (c *Controller) serve(ctx context.Context, ln net.Listener) error {
 	defer cancel(nil)
 	var wg sync.WaitGroup
 	wg.Go(func() { c.keep(ctx) })
+	wg.Go(func() { srv.Relay(ctx) })
+	wg.Go(func() { c.announce(ctx, srv) })
+	wg.Go(func() {
+		if c.reg.AwaitKnown(ctx) == nil {
+			c.serving()
+		}
+	})
 	wg.Go(func() {
 		if err := g.Serve(gate); err != nil {
 			cancel(mqerr.New(mqerr.Internal, "controller address %v: %w", ln.Addr(), err))
@@ -230,7 +251,7 @@ func (c *Controller) serve(ctx context.Context, ln net.Listener) error {
 	c.drain(g)
 	srv.Wait()
 	wg.Wait()
-	return errors.Join(err, c.node.Close())
+	return errors.Join(err, srv.Close(), c.node.Close())
 }
 
 // drain lets calls finish for a while.

@@ -8,6 +8,7 @@ package ctl
 import (
 	"context"
 	"log/slog"
+	"math/rand/v2"
 	"time"
 
 	"google.golang.org/grpc"
@@ -44,7 +45,7 @@ type Term struct {
 	SetVersion  uint64
 }
 
-// Client speaks to the controller over one connection, which finds the right node by itself.
+// Client speaks to the controllers over one connection, which finds the right node by itself (internal/nodes).
 type Client struct {
 	rpc controllerv1.ControllerServiceClient
 	log *slog.Logger
@@ -61,8 +62,10 @@ func New(conn grpc.ClientConnInterface, log *slog.Logger) *Client {
 // Pauses between tries, and how often a heartbeat goes out without a reason.
 const (
 	retryFirst = 20 * time.Millisecond
-	retryMax   = time.Second
+	retryMax   = 250 * time.Millisecond // a new leader leads within a second or two
 	heartbeat  = time.Second
+	// tellAfter is how long the controller may be away before the log says so.
+	tellAfter = time.Second
 )
 
 // Register announces the process. It tries until the controller answers; a refusal is final.
@@ -72,7 +75,7 @@ func (c *Client) Register(ctx context.Context, m Member) (Term, error) {
 		ShardName: m.Shard, ReplicaId: m.Replica, Uuid: m.UUID[:], Address: m.Address,
 		LastIncarnation: m.LastIncarnation, Clean: m.Clean, LogEnd: m.LogEnd, MaxEpoch: m.MaxEpoch,
 	}
-	pause, told := retryFirst, false
+	pause, told, began := retryFirst, false, time.Now()
 	for {
 		resp, err := c.rpc.Register(ctx, req)
 		if err == nil {
@@ -82,7 +85,7 @@ func (c *Client) Register(ctx context.Context, m Member) (Term, error) {
 		if !again(err) {
 			return Term{}, err
 		}
-		if !told && pause >= retryMax {
+		if !told && time.Since(began) >= tellAfter {
 			told = true
 			c.log.LogAttrs(ctx, slog.LevelWarn, "the controller does not answer: the broker waits for it; check --controller and that it runs",
 				slog.String("error", err.Error()))
@@ -115,7 +118,7 @@ func again(err error) bool {
 }
 
 func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
+	t := time.NewTimer(d/2 + rand.N(d)) // not all at once
 	defer t.Stop()
 	select {
 	case <-t.C:

@@ -31,6 +31,7 @@ type Session struct {
 // serves: it tries again.
 func (s *Session) Run(ctx context.Context) error {
 	pause, told := retryFirst, ""
+	var away time.Time // since when there is no session
 	for {
 		began := time.Now()
 		err := s.once(ctx)
@@ -41,9 +42,13 @@ func (s *Session) Run(ctx context.Context) error {
 			return err
 		}
 		if time.Since(began) > settled {
-			pause, told = retryFirst, ""
+			pause, told, away = retryFirst, "", time.Now()
 		}
-		if text := err.Error(); text != told {
+		if away.IsZero() {
+			away = began
+		}
+		// A change of the lead is nobody's concern.
+		if text := err.Error(); text != told && time.Since(away) >= tellAfter {
 			told = text
 			s.Client.log.LogAttrs(ctx, slog.LevelWarn, "no session with the controller: this broker goes on serving its epoch and tries again",
 				slog.Uint64("epoch", s.Term.Epoch), slog.String("error", text))

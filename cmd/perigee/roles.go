@@ -15,13 +15,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/resolver"
-	"google.golang.org/grpc/resolver/manual"
 
 	"github.com/perigee-mq/perigee/internal/cfg"
+	"github.com/perigee-mq/perigee/internal/nodes"
 	"github.com/perigee-mq/perigee/proxy/server"
 )
 
@@ -146,24 +142,15 @@ func listen(what, addr string) (net.Listener, error) {
 
 // dialController returns a connection that finds a controller among addresses, now and after a
 // failure.
-func dialController(addrs []string) (*grpc.ClientConn, error) {
+func dialController(addrs []string) (*nodes.Conn, error) {
 	if len(addrs) == 0 {
 		return nil, usageError("--controller is missing: name at least one controller, host:port")
 	}
-	r := manual.NewBuilderWithScheme("perigee")
-	var state resolver.State
-	for _, a := range addrs {
-		a = strings.TrimSpace(a)
-		if _, _, err := net.SplitHostPort(a); err != nil {
-			return nil, usageError("--controller %q: write host:port", a)
-		}
-		state.Endpoints = append(state.Endpoints, resolver.Endpoint{Addresses: []resolver.Address{{Addr: a}}})
+	c, err := nodes.New(addrs)
+	if err != nil {
+		return nil, usageError("--controller: %w", err)
 	}
-	r.InitialState(state)
-	return grpc.NewClient("perigee:///controller", grpc.WithResolvers(r), grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff: backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second}, MinConnectTimeout: 2 * time.Second,
-		}))
+	return c, nil
 }
 
 // gcPercent is the default of GOGC for servers. Their live heap is small and most of what they allocate

@@ -44,6 +44,9 @@ func (d *dir) identify(random io.Reader) error {
 	return d.write()
 }
 
+// Addr is what other nodes call this one.
+func (n *Node) Addr() string { return n.addr }
+
 // UUID is the identity of this node's directory.
 func (n *Node) UUID() state.UUID { return n.identity().UUID }
 

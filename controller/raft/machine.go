@@ -15,7 +15,7 @@ import (
 // stands still: it applies nothing more and makes no snapshot.
 type machine struct {
 	release  string
-	applied  func([]state.Event)
+	applied  func(state.Version, []state.Event)
 	restored func(*state.State)
 	fail     func(error)
 	learn    func(*state.State) // called when the table of controllers or the cluster's id changed
@@ -31,9 +31,7 @@ func (m *machine) Apply(l *hraft.Log) any {
 	if err != nil {
 		return err
 	}
-	if len(events) > 0 {
-		m.applied(events)
-	}
+	m.applied(state.Version(l.Index), events)
 	return r
 }
 

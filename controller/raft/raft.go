@@ -65,9 +65,9 @@ type Options struct {
 	// Leading is called when this node has become the leader and its state is complete, and when it
 	// no longer is; never twice with the same value. It may call Apply when it is told true.
 	Leading func(bool)
-	// Applied is called after each command with what it changed, in order, on the one goroutine that
+	// Applied is called after each command with its index and what it changed, in order, on the one goroutine that
 	// applies commands. Restored is called when the whole state was replaced.
-	Applied  func([]state.Event)
+	Applied  func(state.Version, []state.Event)
 	Restored func(*state.State)
 	// Log receives this package's records.
 	Log *slog.Logger
@@ -77,6 +77,7 @@ type Options struct {
 type Node struct {
 	o       Options
 	dir     *dir
+	addr    string // for other nodes
 	store   *store
 	ballast *ballast
 	closing chan struct{} // closed by Close

@@ -37,7 +37,7 @@ func open(t *testing.T, o Options) (*probe, error) {
 	o.Release = "0.1.0-test"
 	o.Log = slog.New(slog.DiscardHandler)
 	o.Leading = func(v bool) { p.leading <- v }
-	o.Applied = func(e []state.Event) { p.mu.Lock(); p.events += len(e); p.mu.Unlock() }
+	o.Applied = func(_ state.Version, e []state.Event) { p.mu.Lock(); p.events += len(e); p.mu.Unlock() }
 	o.Restored = func(*state.State) { p.mu.Lock(); p.restored++; p.mu.Unlock() }
 	var err error
 	p.Node, err = Open(o)

@@ -35,6 +35,12 @@ func (o *Options) complete() error {
 	if o.Rand == nil {
 		o.Rand = rand.Reader
 	}
+	if o.Applied == nil {
+		o.Applied = func(state.Version, []state.Event) {}
+	}
+	if o.Restored == nil {
+		o.Restored = func(*state.State) {}
+	}
 	if o.Election < electionMin {
 		return mqerr.New(mqerr.Invalid, "an election time of %v: use %v or more", o.Election, electionMin)
 	}
@@ -105,6 +111,7 @@ func (n *Node) start() error {
 	if err != nil {
 		return err
 	}
+	n.addr = string(addr)
 	conf := config(n.o)
 	conf.Logger, conf.NotifyCh = logger, n.notify
 	if !there && !n.o.Join {

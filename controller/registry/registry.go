@@ -7,6 +7,10 @@
 // for, since it gets everything before it is live again. After a start the first snapshot for proxies
 // waits until the brokers have reported, so that nothing vanishes from a route for a moment.
 //
+// A controller that follows shows proxies what the leader shows them (Relay), and goes on with that when
+// there is no leader. So does a new leader, until it knows better: no change of the lead takes anything
+// out of a route.
+//
 // A Registry has no goroutine; its owner calls Tick.
 package registry
 
@@ -49,11 +53,21 @@ type Registry struct {
 	pending map[key]state.Version
 	shards  map[state.ShardID]*shard
 
-	settled    bool      // proxies may have a snapshot
+	settled    bool      // of a leader: the brokers have reported, or had the time to
 	settleBy   time.Time // at the latest then
 	settleUpTo state.Version
-	watchers   int
+	known      bool                      // proxies may have what is in the feed
+	index      state.Version             // Raft index of the last command
+	shown      state.Version             // of a follower: version up to which the leader shows everything
+	told       map[state.ShardID]verdict // what was last known for certain of the masters
+	watchers   map[*Watcher]struct{}
 	sessions   int
+}
+
+// verdict is whether the master of an epoch was live.
+type verdict struct {
+	epoch state.Epoch
+	live  bool
 }
 
 // shard is a shard with its soft state.
@@ -78,14 +92,14 @@ func New(o Options) *Registry {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	r := &Registry{o: o, wake: make(chan struct{})}
+	r := &Registry{o: o, wake: make(chan struct{}), proxies: newFeed(o.Ring), told: map[state.ShardID]verdict{}, watchers: map[*Watcher]struct{}{}}
 	r.resetLocked()
 	return r
 }
 
 func (r *Registry) resetLocked() {
 	r.live = liveness.New(r.o.Silence)
-	r.brokers, r.proxies = newFeed(r.o.Ring), newFeed(r.o.Ring)
+	r.brokers = newFeed(r.o.Ring)
 	r.pending, r.shards = map[key]state.Version{}, map[state.ShardID]*shard{}
 }
 
@@ -94,13 +108,14 @@ func (r *Registry) wakeLocked() {
 	r.wake = make(chan struct{})
 }
 
-// Restore replaces everything by a state. Readers get it as a whole.
+// Restore replaces everything by a state. Brokers get it as a whole; proxies keep what they were shown until
+// the leader says otherwise.
 func (r *Registry) Restore(s *state.State) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	heads := [2]uint64{r.brokers.head, r.proxies.head}
+	head := r.brokers.head
 	r.resetLocked()
-	r.brokers.head, r.proxies.head = heads[0]+uint64(r.o.Ring)+1, heads[1]+uint64(r.o.Ring)+1 // too far for every reader
+	r.brokers.head = head + uint64(r.o.Ring) + 1 // too far for every reader
 	for _, h := range s.Shards() {
 		r.shardLocked(h, false)
 	}
@@ -111,15 +126,16 @@ func (r *Registry) Restore(s *state.State) {
 		r.definedLocked(groupKey(g.ID), g, g.Version)
 	}
 	r.proxies.put(key{kind: kindKeys}, s.Keys())
-	r.version = s.Definitions()
+	r.version, r.index = s.Definitions(), s.Version()
 	r.advanceLocked()
 	r.wakeLocked()
 }
 
-// Applied follows one command of the state.
-func (r *Registry) Applied(events []state.Event) {
+// Applied follows one command of the state, which may have changed nothing.
+func (r *Registry) Applied(index state.Version, events []state.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.index = index
 	for _, e := range events {
 		switch e := e.(type) {
 		case state.TopicPut:
@@ -142,7 +158,9 @@ func (r *Registry) Applied(events []state.Event) {
 
 func (r *Registry) definedLocked(k key, v any, version state.Version) {
 	r.brokers.put(k, v)
-	r.pending[k] = version
+	if versionOf(r.proxies.items[k]) < version { // the leader may have been quicker
+		r.pending[k] = version
+	}
 	r.version = max(r.version, version)
 }
 
@@ -160,6 +178,11 @@ func (r *Registry) Start() {
 	now := r.o.Now()
 	r.leading, r.live = true, liveness.New(r.o.Silence)
 	r.settled, r.settleBy, r.settleUpTo = false, now.Add(r.o.Silence), r.version
+	for k := range r.proxies.items { // what the last leader deleted, and could not say any more
+		if _, there := r.brokers.items[k]; !there && (k.kind == kindTopic || k.kind == kindGroup) {
+			r.proxies.remove(k)
+		}
+	}
 	for _, h := range r.shards {
 		h.applied, h.caughtUp = h.hard.Applied, false
 		if h.hard.Master != 0 {
@@ -171,10 +194,17 @@ func (r *Registry) Start() {
 	r.wakeLocked()
 }
 
-// Stop ends a leadership: sessions, watches and waits end with NotLeader, or Draining after Close.
+// Stop ends a leadership: sessions and waits end with NotLeader, or Draining after Close. Watches of proxies
+// go on with what is known.
 func (r *Registry) Stop() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.leading && r.settled {
+		r.shown = r.shownLocked()
+		for id, h := range r.shards {
+			r.told[id] = verdict{h.hard.Epoch, r.liveLocked(h) && h.caughtUp}
+		}
+	}
 	r.leading = false
 	for _, h := range r.shards {
 		clear(h.sessions)
@@ -188,16 +218,6 @@ func (r *Registry) Close() {
 	r.closed = true
 	r.mu.Unlock()
 	r.Stop()
-}
-
-// AwaitLeading waits until this node leads with a complete state.
-func (r *Registry) AwaitLeading(ctx context.Context) error {
-	return r.await(ctx, func() (bool, error) {
-		if r.closed {
-			return false, r.goneLocked()
-		}
-		return r.leading, nil
-	})
 }
 
 func (r *Registry) goneLocked() error {
@@ -231,13 +251,14 @@ type Stats struct {
 	Sessions, Watchers int
 	Pending            int // definitions that proxies do not see yet
 	Version            state.Version
+	Known              bool // proxies get answers
 }
 
 // Stats returns the figures of the moment.
 func (r *Registry) Stats() Stats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := Stats{Shards: len(r.shards), Sessions: r.sessions, Watchers: r.watchers, Pending: len(r.pending), Version: r.version}
+	s := Stats{Shards: len(r.shards), Sessions: r.sessions, Watchers: len(r.watchers), Pending: len(r.pending), Version: r.version, Known: r.known}
 	for _, h := range r.shards {
 		if r.liveLocked(h) && h.caughtUp {
 			s.LiveShards++

@@ -3,7 +3,6 @@ package registry
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -32,9 +31,7 @@ func (w *world) apply(c state.Command) state.Result {
 	if r.Err != nil {
 		w.t.Fatal(r.Err)
 	}
-	if len(events) > 0 {
-		w.r.Applied(events)
-	}
+	w.r.Applied(w.s.Version(), events)
 	return r
 }
 
@@ -118,7 +115,7 @@ func TestConfirmation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{})
 		w.r.Start()
-		p := w.r.Watch()
+		p := w.r.Watch(Viewer{})
 		defer p.Close()
 		expect(t, "first", next(t, p.Next), "full, 1 keys")
 		a, b := w.broker("a"), w.broker("b")
@@ -142,7 +139,7 @@ func TestConfirmation(t *testing.T) {
 		// A change that is not confirmed leaves what proxies have.
 		more := w.apply(state.PutTopic{Name: "orders", Queues: 3, Mode: state.Upsert}).Topic
 		expect(t, "old", next(t, p.Next), "-")
-		late := w.r.Watch()
+		late := w.r.Watch(Viewer{})
 		expect(t, "late watcher", next(t, late.Next), "full, orders/2, a:e1 m1 live, b:e1 m1 live, 1 keys")
 		late.Close()
 		w.beat(sa, a, more.Version)
@@ -182,7 +179,7 @@ func TestSilence(t *testing.T) {
 		w.r.Start()
 		a, b := w.broker("a"), w.broker("b")
 		sa, sb := w.open(a), w.open(b)
-		p := w.r.Watch()
+		p := w.r.Watch(Viewer{})
 		orders := w.apply(state.PutTopic{Name: "orders", Queues: 2}).Topic
 		w.beat(sa, a, orders.Version)
 		w.beat(sb, b, orders.Version)
@@ -196,7 +193,7 @@ func TestSilence(t *testing.T) {
 		g := w.apply(state.PutGroup{Name: "g"}).Group
 		w.beat(sa, a, g.Version)
 		expect(t, "not waited for", next(t, p.Next), "group:g")
-		full := w.r.Watch()
+		full := w.r.Watch(Viewer{})
 		expect(t, "all there", next(t, full.Next), "full, orders/2, group:g, a:e1 m1 live, b:e1 m1, 1 keys")
 		w.beat(sb, b, orders.Version)
 		expect(t, "back, but behind", next(t, p.Next), "-")
@@ -229,12 +226,12 @@ func TestStart(t *testing.T) {
 			}
 
 			w.r = New(Options{}) // the process is another one
-			if err := w.r.Watch().r.await(canceled(t), func() (bool, error) { return w.r.leading, nil }); err == nil {
+			if err := w.r.Watch(Viewer{}).r.await(canceled(t), func() (bool, error) { return w.r.leading, nil }); err == nil {
 				t.Error("it leads")
 			}
 			w.r.Restore(w.s)
 			w.r.Start()
-			p := w.r.Watch()
+			p := w.r.Watch(Viewer{})
 			expect(t, "held back", next(t, p.Next), "-")
 			if late {
 				for range 7 {
@@ -294,7 +291,8 @@ func TestFencing(t *testing.T) {
 	s = w.open(a)
 	w.r.Stop()
 	expect(t, "no leader", next(t, s.Next), "not leader")
-	expect(t, "no leader", next(t, w.r.Watch().Next), "not leader")
+	expect(t, "no leader, a proxy", next(t, w.r.Watch(Viewer{}).Next), "full, a:e3 m1 live, 1 keys")
+	expect(t, "no leader, a controller", next(t, w.r.Watch(Viewer{Controller: true}).Next), "not leader")
 	w.r.Close()
 	expect(t, "stopping", next(t, s.Next), "draining")
 }
@@ -305,7 +303,7 @@ func TestSlowReaders(t *testing.T) {
 	w.r.Start()
 	a := w.broker("a")
 	s := w.open(a)
-	p := w.r.Watch()
+	p := w.r.Watch(Viewer{})
 	next(t, s.Next)
 	next(t, p.Next)
 	for i := range 5 {
@@ -403,24 +401,4 @@ func TestAwait(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	})
-}
-
-// Readers of an earlier state get a restored one as a whole.
-func TestRestore(t *testing.T) {
-	w := newWorld(t, Options{Ring: 4})
-	w.r.Start()
-	w.apply(state.PutGroup{Name: "g"})
-	p := w.r.Watch()
-	expect(t, "before", next(t, p.Next), "full, group:g, 1 keys")
-	other := state.New()
-	other.Apply(1, state.Init{Cluster: "c1", Key: state.Secret{1}})
-	other.Apply(2, state.PutGroup{Name: "h"})
-	w.r.Restore(other)
-	expect(t, "after", next(t, p.Next), "full, group:h, 1 keys")
-	if got := w.r.Stats(); got.Version != 2 || got.Pending != 0 || got.Watchers != 1 {
-		t.Errorf("%+v", got)
-	}
-	if got := w.r.Shards(); !slices.Equal(got, []ShardView(nil)) {
-		t.Errorf("%+v", got)
-	}
 }

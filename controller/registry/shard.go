@@ -44,10 +44,20 @@ func (r *Registry) liveLocked(h *shard) bool {
 	return h.hard.Master != 0 && r.live.Alive(master(h.hard))
 }
 
+// knownLiveLocked reports whether the shard's master is live as far as this node knows: until a new leader
+// has heard the brokers, and on one that follows, it is what was last said of this epoch.
+func (r *Registry) knownLiveLocked(h *shard) bool {
+	if r.leading && r.settled {
+		return r.liveLocked(h) && h.caughtUp
+	}
+	told := r.told[h.hard.ID]
+	return told.live && told.epoch == h.hard.Epoch
+}
+
 // viewLocked tells proxies how a shard is.
 func (r *Registry) viewLocked(h *shard) {
 	k := shardKey(h.hard.ID)
-	v := ShardView{Shard: h.hard, Live: r.liveLocked(h) && h.caughtUp}
+	v := ShardView{Shard: h.hard, Live: r.knownLiveLocked(h)}
 	if before, ok := r.proxies.items[k].(ShardView); !ok || before != v {
 		r.proxies.put(k, v)
 	}
@@ -66,7 +76,7 @@ func (r *Registry) Shards() []ShardView {
 	defer r.mu.Unlock()
 	u := Update{}
 	for _, h := range r.shards {
-		u.Shards = append(u.Shards, ShardView{Shard: h.hard, Live: r.liveLocked(h) && h.caughtUp})
+		u.Shards = append(u.Shards, ShardView{Shard: h.hard, Live: r.knownLiveLocked(h)})
 	}
 	u.sort()
 	return u.Shards
@@ -105,7 +115,10 @@ func (r *Registry) settleLocked() {
 			return
 		}
 	}
-	r.settled = true
+	r.settled, r.known = true, true
+	for _, h := range r.shards {
+		r.viewLocked(h)
+	}
 	for k, v := range r.pending {
 		if late && v <= r.settleUpTo {
 			r.showLocked(k)

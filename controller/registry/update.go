@@ -20,6 +20,7 @@ type Update struct {
 	Full bool
 	// Version: every definition up to it is in this or an earlier update, as far as the reader may see it.
 	Version       state.Version
+	Index         state.Version  // Raft index up to which commands are applied; for proxies only
 	Topics        []*state.Topic // by version
 	Groups        []*state.Group // by version
 	DeletedTopics []state.TopicID

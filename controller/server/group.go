@@ -21,7 +21,7 @@ func (s *Server) PutGroup(ctx context.Context, r *controllerv1.PutGroupRequest) 
 		return nil, err
 	}
 	c.NowMS = s.o.Now().UnixMilli()
-	done, err := s.putGroup(c)
+	done, err := s.putGroup(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +40,7 @@ func (s *Server) PutGroup(ctx context.Context, r *controllerv1.PutGroupRequest) 
 	return &controllerv1.PutGroupResponse{Group: groupProto(g), Created: done.Created, Changed: done.Changed}, nil
 }
 
-func (s *Server) putGroup(c state.PutGroup) (state.Result, error) {
+func (s *Server) putGroup(ctx context.Context, c state.PutGroup) (state.Result, error) {
 	if c.Mode != state.Ensure {
 		return s.o.Node.Apply(c)
 	}
@@ -48,7 +48,7 @@ func (s *Server) putGroup(c state.PutGroup) (state.Result, error) {
 		var have *state.Group
 		s.o.Node.View(func(st *state.State) { have = st.Group(c.Name) })
 		if have != nil {
-			return state.Result{Group: have}, nil
+			return state.Result{Group: have}, s.sure(ctx)
 		}
 		return s.o.Node.Apply(c)
 	})

@@ -21,7 +21,7 @@ func (s *Server) GrowTopic(ctx context.Context, r *controllerv1.GrowTopicRequest
 	if err != nil {
 		return nil, err
 	}
-	done, err := s.grow(c)
+	done, err := s.grow(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -43,12 +43,12 @@ func (s *Server) GrowTopic(ctx context.Context, r *controllerv1.GrowTopicRequest
 const growthSlack = 1000
 
 // grow applies the command, unless it only asks whether a growth goes on.
-func (s *Server) grow(c state.GrowTopic) (state.Result, error) {
+func (s *Server) grow(ctx context.Context, c state.GrowTopic) (state.Result, error) {
 	if c.Step == state.GrowBegin {
 		var have *state.Topic
 		s.o.Node.View(func(st *state.State) { have = st.Topic(c.Name) })
 		if have != nil && have.Growing != nil && have.Growing.Queues == c.Queues && have.Growing.UntilMS+growthSlack >= c.UntilMS {
-			return state.Result{Topic: have}, nil
+			return state.Result{Topic: have}, s.sure(ctx)
 		}
 	}
 	return s.o.Node.Apply(c)

@@ -22,7 +22,7 @@ func (s *Server) EnsureTopic(ctx context.Context, r *controllerv1.EnsureTopicReq
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	done, err := s.ensureTopic(c)
+	done, err := s.ensureTopic(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -38,12 +38,12 @@ func (s *Server) EnsureTopic(ctx context.Context, r *controllerv1.EnsureTopicReq
 }
 
 // ensureTopic applies the command unless the topic is as wanted.
-func (s *Server) ensureTopic(c state.EnsureTopic) (state.Result, error) {
+func (s *Server) ensureTopic(ctx context.Context, c state.EnsureTopic) (state.Result, error) {
 	return s.once(fmt.Sprintf("own topic %s on %d", c.Name, c.Shard), func() (state.Result, error) {
 		var have *state.Topic
 		s.o.Node.View(func(st *state.State) { have = st.Topic(c.Name) })
 		if have != nil && have.On(c.Shard) > 0 {
-			return state.Result{Topic: have}, nil
+			return state.Result{Topic: have}, s.sure(ctx)
 		}
 		return s.o.Node.Apply(c)
 	})

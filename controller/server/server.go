@@ -13,23 +13,27 @@ import (
 	"google.golang.org/grpc"
 
 	controllerv1 "github.com/perigee-mq/perigee/api/perigee/controller/v1"
+	"github.com/perigee-mq/perigee/controller/raft"
 	"github.com/perigee-mq/perigee/controller/registry"
 	"github.com/perigee-mq/perigee/controller/state"
 	"github.com/perigee-mq/perigee/internal/mqerr"
+	"github.com/perigee-mq/perigee/internal/rpc"
 )
 
 // ProtocolVersion is the version of perigee.controller.v1 that this release speaks.
 const ProtocolVersion = 1
 
 const (
-	// leaderWait is how long a call waits for a leader before it is refused: a start takes less.
-	leaderWait = 2 * time.Second
+	// leaderWait is how long a call waits for a leader before it is refused: an election takes less.
+	leaderWait = 3 * time.Second
 	// confirmMax is how long a change waits for the brokers if the caller has no deadline.
 	confirmMax = 10 * time.Second
 	// answerMargin is how long before the caller's deadline the answer is sent, so that it arrives.
 	answerMargin = 200 * time.Millisecond
 	// firstBeat is how long a new session may be silent.
 	firstBeat = 5 * time.Second
+	// firstUpdate is how long a watch may wait for its first update: another node may have it.
+	firstUpdate = 5 * time.Second
 )
 
 // Node carries out commands and shows the state (controller/raft).
@@ -37,10 +41,20 @@ type Node interface {
 	Apply(c state.Command) (state.Result, error)
 	View(f func(*state.State))
 	Leader() string
+	// Verify asks a majority whether this node still leads.
+	Verify(ctx context.Context) error
+	Voters() ([]raft.Voter, error)
+	Look(addr string) (id string, member bool, err error)
+	Learner(raft.Member) error
+	Voter(raft.Member) error
+	Remove(id string) error
+	Transfer(id string) error
+	Progress() raft.Progress
 }
 
 // Options configures New. All fields are needed.
 type Options struct {
+	ID       string // of this node
 	Node     Node
 	Registry *registry.Registry
 	Release  string
@@ -51,29 +65,33 @@ type Options struct {
 // Server implements the service. Each session has one goroutine beside its handler.
 type Server struct {
 	controllerv1.UnimplementedControllerServiceServer
+	controllerv1.UnimplementedClusterServiceServer
 	o      Options
 	flight singleflight.Group
 	wg     sync.WaitGroup
+	peers  peers
 }
 
 // New returns a server.
 func New(o Options) *Server { return &Server{o: o} }
 
-// RegisterWith adds the service to a gRPC server.
+// RegisterWith adds the services to a gRPC server.
 func (s *Server) RegisterWith(g grpc.ServiceRegistrar) {
 	controllerv1.RegisterControllerServiceServer(g, s)
+	controllerv1.RegisterClusterServiceServer(g, s)
 }
 
 // Wait returns when the goroutines of all sessions have ended: call it when the gRPC server has stopped.
 func (s *Server) Wait() { s.wg.Wait() }
 
-// leading waits a little for this node to lead.
+// Close ends the connections to other controllers.
+func (s *Server) Close() error { return s.peers.close() }
+
+// leading waits a little for a leader, and refuses unless it is this node.
 func (s *Server) leading(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, leaderWait)
-	defer cancel()
-	err := s.o.Registry.AwaitLeading(ctx)
-	if err != nil && ctx.Err() != nil {
-		return mqerr.New(mqerr.NotLeader, "this controller is not the leader (the leader is %q)", s.o.Node.Leader())
+	addr, err := s.place(ctx)
+	if err == nil && addr != "" {
+		err = rpc.ElsewhereError{Err: mqerr.New(mqerr.NotLeader, "this controller is not the leader, ask %s", addr), Leader: addr}
 	}
 	return err
 }

@@ -22,7 +22,7 @@ func (s *Server) PutTopic(ctx context.Context, r *controllerv1.PutTopicRequest) 
 		return nil, err
 	}
 	c.NowMS = s.o.Now().UnixMilli()
-	done, err := s.putTopic(c)
+	done, err := s.putTopic(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +44,7 @@ func (s *Server) PutTopic(ctx context.Context, r *controllerv1.PutTopicRequest) 
 
 // putTopic applies the command, unless it is to ensure a topic that exists. Many proxies ensure the
 // same topic at the same moment: one entry is enough for them.
-func (s *Server) putTopic(c state.PutTopic) (state.Result, error) {
+func (s *Server) putTopic(ctx context.Context, c state.PutTopic) (state.Result, error) {
 	if c.Mode != state.Ensure {
 		return s.o.Node.Apply(c)
 	}
@@ -52,11 +52,14 @@ func (s *Server) putTopic(c state.PutTopic) (state.Result, error) {
 		var have *state.Topic
 		s.o.Node.View(func(st *state.State) { have = st.Topic(c.Name) })
 		if have != nil {
-			return state.Result{Topic: have}, nil
+			return state.Result{Topic: have}, s.sure(ctx)
 		}
 		return s.o.Node.Apply(c)
 	})
 }
+
+// sure refuses an answer from the state alone if another node may have changed it.
+func (s *Server) sure(ctx context.Context) error { return s.o.Node.Verify(ctx) }
 
 func (s *Server) once(name string, f func() (state.Result, error)) (state.Result, error) {
 	v, err, _ := s.flight.Do(name, func() (any, error) { return f() })

@@ -91,11 +91,16 @@ func ToStatus(err error) error {
 	if k == mqerr.Internal {
 		return withKind(k, "internal error; the server's log has the cause")
 	}
-	return withKind(k, err.Error())
+	return withDetail(&controllerv1.ErrorDetail{Kind: uint32(k), Leader: LeaderOf(err)}, err.Error())
 }
 
 func withKind(k mqerr.Kind, text string) error {
-	st, err := status.New(Code(k), text).WithDetails(&controllerv1.ErrorDetail{Kind: uint32(k)})
+	return withDetail(&controllerv1.ErrorDetail{Kind: uint32(k)}, text)
+}
+
+func withDetail(detail *controllerv1.ErrorDetail, text string) error {
+	k := mqerr.Kind(detail.GetKind())
+	st, err := status.New(Code(k), text).WithDetails(detail)
 	if err != nil {
 		return status.Error(Code(k), text)
 	}
@@ -118,10 +123,45 @@ func FromStatus(err error) error {
 	}
 	for _, d := range st.Details() {
 		if detail, ok := d.(*controllerv1.ErrorDetail); ok {
-			return &mqerr.Error{Kind: knownKind(detail.GetKind()), Text: st.Message(), Cause: err}
+			e := &mqerr.Error{Kind: knownKind(detail.GetKind()), Text: st.Message(), Cause: err}
+			if detail.GetLeader() != "" {
+				return ElsewhereError{Err: e, Leader: detail.GetLeader()}
+			}
+			return e
 		}
 	}
 	return &mqerr.Error{Kind: bareKinds[st.Code()], Text: st.Message(), Cause: err}
+}
+
+// ElsewhereError is a refusal that says where the leader is.
+type ElsewhereError struct {
+	Err    *mqerr.Error
+	Leader string // host:port
+}
+
+// Error returns the text of the refusal.
+func (e ElsewhereError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the refusal.
+func (e ElsewhereError) Unwrap() error { return e.Err }
+
+// LeaderOf returns the address of the leader that a refusal names, empty if it names none.
+func LeaderOf(err error) string {
+	if e, ok := errors.AsType[ElsewhereError](err); ok {
+		return e.Leader
+	}
+	return ""
+}
+
+// Answered reports whether a status was made by a handler of ours. Another one comes from the connection: if
+// the call was sent, its outcome is open.
+func Answered(err error) bool {
+	for _, d := range status.Convert(err).Details() {
+		if _, ok := d.(*controllerv1.ErrorDetail); ok {
+			return true
+		}
+	}
+	return false
 }
 
 // knownKind maps kinds that a newer release may send to Internal.

@@ -8,6 +8,7 @@ package ctl
 import (
 	"context"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -26,7 +27,8 @@ const ProtocolVersion = 1
 // Pauses between tries to watch, and how long making a topic or group may take.
 const (
 	retryFirst = 20 * time.Millisecond
-	retryMax   = time.Second
+	retryMax   = 250 * time.Millisecond // a new leader leads within a second or two
+	tellAfter  = time.Second            // how long there may be no news before the log says so
 	putTimeout = 5 * time.Second
 )
 
@@ -52,6 +54,7 @@ type Client struct {
 
 	mu      sync.Mutex
 	cluster string // id told by the first update
+	seen    seen
 }
 
 // New returns a client. Nothing is asked before Run.
@@ -80,6 +83,7 @@ func (c *Client) Cluster() string {
 // proxy for good before it has told any routes: a wrong version, a wrong cluster.
 func (c *Client) Run(ctx context.Context) error {
 	pause, told := retryFirst, ""
+	since := time.Now() // when there was news, or one began to wait for it
 	for {
 		updates, err := c.watch(ctx)
 		if ctx.Err() != nil {
@@ -89,9 +93,9 @@ func (c *Client) Run(ctx context.Context) error {
 			return err
 		}
 		if updates > 0 {
-			pause, told = retryFirst, ""
+			pause, told, since = retryFirst, "", time.Now()
 		}
-		if text := err.Error(); text != told && (updates > 0 || pause >= retryMax) {
+		if text := err.Error(); text != told && time.Since(since) >= tellAfter {
 			told = text
 			c.o.Log.LogAttrs(ctx, slog.LevelWarn, "no news from the controller: the routes stay as they are until it is back",
 				slog.String("error", text))
@@ -116,7 +120,9 @@ func (c *Client) isReady() bool {
 func (c *Client) watch(ctx context.Context) (int, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	seen := c.lastSeen()
 	stream, err := c.rpc.Watch(ctx, &controllerv1.WatchRequest{
+		SeenVersion: seen.version, SeenIndex: seen.index,
 		Hello:   &controllerv1.Hello{Version: ProtocolVersion, Release: c.o.Release, ClusterId: c.Cluster()},
 		Address: c.o.Address, HttpAddress: c.o.HTTPAddress,
 	})
@@ -133,9 +139,34 @@ func (c *Client) watch(ctx context.Context) (int, error) {
 				return n, err
 			}
 		}
+		if err := c.look(m); err != nil {
+			return n, err
+		}
 		c.o.Routes.Apply(update(m))
 		c.first.Do(func() { close(c.ready) })
 	}
+}
+
+// seen is how far the controllers are that told this proxy something. Nothing that is older counts.
+type seen struct{ version, index uint64 }
+
+func (c *Client) lastSeen() seen {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.seen
+}
+
+// look refuses an update that goes back: of a controller that is behind another one. (A release that does
+// not know of indexes has but one node.)
+func (c *Client) look(m *controllerv1.WatchUpdate) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := seen{m.GetDefinitions().GetVersion(), m.GetIndex()}
+	if now.index != 0 && (now.index < c.seen.index || now.version < c.seen.version) {
+		return mqerr.New(mqerr.Unavailable, "the controller is behind one that was asked before (entry %d, version %d; seen were %d, %d): another one is asked", now.index, now.version, c.seen.index, c.seen.version)
+	}
+	c.seen = now
+	return nil
 }
 
 // greet checks the first update of a stream: who answers, and that it is a whole table.
@@ -163,7 +194,7 @@ func final(err error) bool {
 }
 
 func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
+	t := time.NewTimer(d/2 + rand.N(d)) // not all at once
 	defer t.Stop()
 	select {
 	case <-t.C:

@@ -321,7 +321,9 @@ func (GrowStep) EnumDescriptor() ([]byte, []int) {
 type ErrorDetail struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Number of the mqerr.Kind.
-	Kind          uint32 `protobuf:"varint,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	Kind uint32 `protobuf:"varint,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	// Of NOT LEADER: address of the leader, host:port, empty if it is unknown.
+	Leader        string `protobuf:"bytes,2,opt,name=leader,proto3" json:"leader,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -361,6 +363,13 @@ func (x *ErrorDetail) GetKind() uint32 {
 		return x.Kind
 	}
 	return 0
+}
+
+func (x *ErrorDetail) GetLeader() string {
+	if x != nil {
+		return x.Leader
+	}
+	return ""
 }
 
 // Hello opens every exchange: both sides state what they are. A version that the peer does not know
@@ -1713,7 +1722,13 @@ type WatchRequest struct {
 	// Address that this proxy advertises, for the status.
 	Address string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
 	// Address of the proxy's HTTP port, for the status.
-	HttpAddress   string `protobuf:"bytes,3,opt,name=http_address,json=httpAddress,proto3" json:"http_address,omitempty"`
+	HttpAddress string `protobuf:"bytes,3,opt,name=http_address,json=httpAddress,proto3" json:"http_address,omitempty"`
+	// Highest definitions.version that the watcher has seen.
+	SeenVersion uint64 `protobuf:"varint,4,opt,name=seen_version,json=seenVersion,proto3" json:"seen_version,omitempty"`
+	// Highest index that the watcher has seen.
+	SeenIndex uint64 `protobuf:"varint,5,opt,name=seen_index,json=seenIndex,proto3" json:"seen_index,omitempty"`
+	// Set by a controller node that follows the leader: its id. Only the leader answers it.
+	Controller    string `protobuf:"bytes,6,opt,name=controller,proto3" json:"controller,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1769,6 +1784,27 @@ func (x *WatchRequest) GetHttpAddress() string {
 	return ""
 }
 
+func (x *WatchRequest) GetSeenVersion() uint64 {
+	if x != nil {
+		return x.SeenVersion
+	}
+	return 0
+}
+
+func (x *WatchRequest) GetSeenIndex() uint64 {
+	if x != nil {
+		return x.SeenIndex
+	}
+	return 0
+}
+
+func (x *WatchRequest) GetController() string {
+	if x != nil {
+		return x.Controller
+	}
+	return ""
+}
+
 // WatchUpdate is a change of what proxies know. The first one of a stream has definitions.full set
 // and all shards and keys.
 type WatchUpdate struct {
@@ -1781,7 +1817,9 @@ type WatchUpdate struct {
 	Shards []*Shard `protobuf:"bytes,3,rep,name=shards,proto3" json:"shards,omitempty"`
 	// All keys of receipt handles if they changed. New handles are made with the first one; every one
 	// of them is accepted.
-	HandleKeys    []*HandleKey `protobuf:"bytes,4,rep,name=handle_keys,json=handleKeys,proto3" json:"handle_keys,omitempty"`
+	HandleKeys []*HandleKey `protobuf:"bytes,4,rep,name=handle_keys,json=handleKeys,proto3" json:"handle_keys,omitempty"`
+	// Raft index up to which the sender has applied entries. It only grows on a stream.
+	Index         uint64 `protobuf:"varint,5,opt,name=index,proto3" json:"index,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1842,6 +1880,13 @@ func (x *WatchUpdate) GetHandleKeys() []*HandleKey {
 		return x.HandleKeys
 	}
 	return nil
+}
+
+func (x *WatchUpdate) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
 }
 
 // PutTopicRequest creates or changes a topic. Zero fields keep what is there, or mean the default.
@@ -2802,9 +2847,10 @@ var File_perigee_controller_v1_controller_proto protoreflect.FileDescriptor
 
 const file_perigee_controller_v1_controller_proto_rawDesc = "" +
 	"\n" +
-	"&perigee/controller/v1/controller.proto\x12\x15perigee.controller.v1\"!\n" +
+	"&perigee/controller/v1/controller.proto\x12\x15perigee.controller.v1\"9\n" +
 	"\vErrorDetail\x12\x12\n" +
-	"\x04kind\x18\x01 \x01(\rR\x04kind\"Z\n" +
+	"\x04kind\x18\x01 \x01(\rR\x04kind\x12\x16\n" +
+	"\x06leader\x18\x02 \x01(\tR\x06leader\"Z\n" +
 	"\x05Hello\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x18\n" +
 	"\arelease\x18\x02 \x01(\tR\arelease\x12\x1d\n" +
@@ -2927,17 +2973,24 @@ const file_perigee_controller_v1_controller_proto_rawDesc = "" +
 	"\fBrokerUpdate\x12D\n" +
 	"\vdefinitions\x18\x01 \x01(\v2\".perigee.controller.v1.DefinitionsR\vdefinitions\x12\x16\n" +
 	"\x06fenced\x18\x02 \x01(\bR\x06fenced\x122\n" +
-	"\x05hello\x18\x03 \x01(\v2\x1c.perigee.controller.v1.HelloR\x05hello\"\x7f\n" +
+	"\x05hello\x18\x03 \x01(\v2\x1c.perigee.controller.v1.HelloR\x05hello\"\xe1\x01\n" +
 	"\fWatchRequest\x122\n" +
 	"\x05hello\x18\x01 \x01(\v2\x1c.perigee.controller.v1.HelloR\x05hello\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12!\n" +
-	"\fhttp_address\x18\x03 \x01(\tR\vhttpAddress\"\x80\x02\n" +
+	"\fhttp_address\x18\x03 \x01(\tR\vhttpAddress\x12!\n" +
+	"\fseen_version\x18\x04 \x01(\x04R\vseenVersion\x12\x1d\n" +
+	"\n" +
+	"seen_index\x18\x05 \x01(\x04R\tseenIndex\x12\x1e\n" +
+	"\n" +
+	"controller\x18\x06 \x01(\tR\n" +
+	"controller\"\x96\x02\n" +
 	"\vWatchUpdate\x122\n" +
 	"\x05hello\x18\x01 \x01(\v2\x1c.perigee.controller.v1.HelloR\x05hello\x12D\n" +
 	"\vdefinitions\x18\x02 \x01(\v2\".perigee.controller.v1.DefinitionsR\vdefinitions\x124\n" +
 	"\x06shards\x18\x03 \x03(\v2\x1c.perigee.controller.v1.ShardR\x06shards\x12A\n" +
 	"\vhandle_keys\x18\x04 \x03(\v2 .perigee.controller.v1.HandleKeyR\n" +
-	"handleKeys\"\xbb\x02\n" +
+	"handleKeys\x12\x14\n" +
+	"\x05index\x18\x05 \x01(\x04R\x05index\"\xbb\x02\n" +
 	"\x0fPutTopicRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x124\n" +
 	"\x04type\x18\x02 \x01(\x0e2 .perigee.controller.v1.TopicTypeR\x04type\x12\x16\n" +

@@ -38,8 +38,9 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// ControllerService is served by every controller node. Refusals are gRPC statuses whose details
-// hold one ErrorDetail.
+// ControllerService is served by every controller node. Watch and Status are answered by the node that is
+// asked; a BrokerSession is only with the leader, and another node names it in its refusal; every other
+// call is handed on to the leader. Refusals are gRPC statuses whose details hold one ErrorDetail.
 type ControllerServiceClient interface {
 	// Register announces a broker process. It is the first call of a broker after its start; the
 	// answer names its shard, its incarnation and, if it may lead, its epoch.
@@ -51,7 +52,9 @@ type ControllerServiceClient interface {
 	BrokerSession(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[BrokerHeartbeat, BrokerUpdate], error)
 	// Watch streams the routing table: first a snapshot, then changes. After a start of the controller
 	// the snapshot waits until the brokers have reported, for some seconds at most: whoever has an
-	// older table keeps it until then. A watcher that is too slow gets a new snapshot.
+	// older table keeps it until then. A watcher that is too slow gets a new snapshot. The stream goes on
+	// when the lead changes or there is no leader. A node waits with its first update until it knows all
+	// that the watcher has seen elsewhere, so nothing goes back.
 	Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchUpdate], error)
 	// PutTopic creates or changes a topic. It answers when every broker that serves it has logged it.
 	// When the deadline comes first the answer is UNAVAILABLE with the names of the brokers that are
@@ -200,8 +203,9 @@ func (c *controllerServiceClient) Status(ctx context.Context, in *StatusRequest,
 // All implementations must embed UnimplementedControllerServiceServer
 // for forward compatibility.
 //
-// ControllerService is served by every controller node. Refusals are gRPC statuses whose details
-// hold one ErrorDetail.
+// ControllerService is served by every controller node. Watch and Status are answered by the node that is
+// asked; a BrokerSession is only with the leader, and another node names it in its refusal; every other
+// call is handed on to the leader. Refusals are gRPC statuses whose details hold one ErrorDetail.
 type ControllerServiceServer interface {
 	// Register announces a broker process. It is the first call of a broker after its start; the
 	// answer names its shard, its incarnation and, if it may lead, its epoch.
@@ -213,7 +217,9 @@ type ControllerServiceServer interface {
 	BrokerSession(grpc.BidiStreamingServer[BrokerHeartbeat, BrokerUpdate]) error
 	// Watch streams the routing table: first a snapshot, then changes. After a start of the controller
 	// the snapshot waits until the brokers have reported, for some seconds at most: whoever has an
-	// older table keeps it until then. A watcher that is too slow gets a new snapshot.
+	// older table keeps it until then. A watcher that is too slow gets a new snapshot. The stream goes on
+	// when the lead changes or there is no leader. A node waits with its first update until it knows all
+	// that the watcher has seen elsewhere, so nothing goes back.
 	Watch(*WatchRequest, grpc.ServerStreamingServer[WatchUpdate]) error
 	// PutTopic creates or changes a topic. It answers when every broker that serves it has logged it.
 	// When the deadline comes first the answer is UNAVAILABLE with the names of the brokers that are

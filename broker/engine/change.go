@@ -3,6 +3,7 @@ package engine
 import (
 	"github.com/perigee-mq/perigee/broker/pop"
 	"github.com/perigee-mq/perigee/internal/brokerapi"
+	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/store/record"
 )
 
@@ -16,6 +17,15 @@ type changeOp struct {
 }
 
 func (o *changeOp) bytes() int { return 64 + 32*len(o.req.Handles) }
+
+// givesBack tells whether this is about an answer that did not arrive.
+func (o *changeOp) givesBack() bool {
+	return o.req.Mode == brokerapi.ChangeKeep && o.req.Invisible <= 0
+}
+
+// toldAgain answers who gives back what a repeated receive was answered with, too: one of the two answers may have
+// arrived, and its lease lasts.
+var toldAgain = mqerr.New(mqerr.HandleInvalid, "the receive was repeated and has the message under the same lease: it ends by itself, or when the last of the answers is given back")
 
 func (o *changeOp) finish(_ *writer, err error) { respond(o.done, &o.reply, err, o.err) }
 
@@ -37,6 +47,10 @@ func (o *changeOp) run(w *writer) {
 		if w.check(t, k, h) != pop.Current {
 			o.reply.Errors[i] = staleHandle
 			w.e.counts.Stale.Add(1)
+			continue
+		}
+		if o.givesBack() && w.views.pop.Untell(k, record.QueueOffset(h.Offset), record.Pos(h.Lease)) {
+			o.reply.Errors[i] = toldAgain
 			continue
 		}
 		rec.Changes = append(rec.Changes, record.Change{

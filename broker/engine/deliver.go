@@ -56,16 +56,17 @@ func (w *writer) atHand(got []leased) bool {
 // deliver reads the messages and answers. One that retention has deleted meanwhile is done for the group. A message
 // whose bytes are damaged is left out and reported, and left alone for the longest delay that the group has: it is
 // not done, and a receive that is repeated does not meet it again. It is done if the operator chose to go on without
-// what is damaged, or if others wait for it to end: those of its message group.
+// what is damaged, or if others wait for it to end: those of its message group (leftOutOp).
 func (o *popOp) deliver(e *Engine) {
 	refs := make([]commitlog.Ref, 0, len(o.got))
 	out := make([]brokerapi.Delivery, 0, len(o.got))
-	var over, unread []brokerapi.Handle
+	var lost []brokerapi.Handle
+	left := leftOutOp{of: o}
 	for _, l := range o.got {
 		rec, ref, err := e.read(l.pos, l.size)
 		if gone(err) {
 			e.counts.Gone.Add(1)
-			over = append(over, l.handle(e.writer.epoch))
+			lost = append(lost, l.handle(e.writer.epoch))
 			continue
 		}
 		var m record.Msg
@@ -75,17 +76,17 @@ func (o *popOp) deliver(e *Engine) {
 			}
 		}
 		if err != nil {
-			ends := (e.o.SkipDamage || o.order) && mqerr.Is(err, mqerr.Corrupt)
+			ends := !o.told && (e.o.SkipDamage || o.order) && mqerr.Is(err, mqerr.Corrupt)
 			if e.damaged(l, err, ends); ends {
-				over = append(over, l.handle(e.writer.epoch))
+				left.over = append(left.over, l.handle(e.writer.epoch))
 			} else {
-				unread = append(unread, l.handle(e.writer.epoch))
+				left.unread = append(left.unread, l.handle(e.writer.epoch))
 			}
 			continue
 		}
 		if !tagged(&o.req.Filter, m.Sys) { // equal hashes, different tags
 			ref.Release()
-			over = append(over, l.handle(e.writer.epoch))
+			left.over = append(left.over, l.handle(e.writer.epoch))
 			continue
 		}
 		refs = append(refs, ref)
@@ -95,14 +96,11 @@ func (o *popOp) deliver(e *Engine) {
 			User: m.User, Sys: m.Sys, Body: m.Body,
 		})
 	}
-	if len(over) > 0 {
-		e.submitOwn(&ackOp{req: &brokerapi.AckRequest{Topic: o.req.Topic, Group: o.req.Group, Handles: over}, done: func(*brokerapi.AckReply, error) {}})
+	if len(lost) > 0 {
+		e.submitOwn(o.ackOf(lost))
 	}
-	if len(unread) > 0 {
-		e.submitOwn(&changeOp{
-			req:  &brokerapi.ChangeRequest{Topic: o.req.Topic, Group: o.req.Group, Handles: unread, Invisible: o.wait, Mode: brokerapi.ChangeKeep},
-			done: func(*brokerapi.ChangeReply, error) {},
-		})
+	if !o.told && len(left.over)+len(left.unread) > 0 {
+		e.submitOwn(&left)
 	}
 	reply := brokerapi.NewPopReply(out, func() {
 		for _, r := range refs {

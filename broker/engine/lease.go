@@ -25,6 +25,7 @@ type popOp struct {
 	got   []leased
 	wait  time.Duration // how long a message that cannot be read is left alone
 	runs  int           // so far
+	told  bool          // it is a receive that was repeated: what it is answered with was leased before
 	orig  string        // see readable
 	order bool          // the group is handed messages in order
 }
@@ -228,6 +229,7 @@ func (o *popOp) repeat(w *writer, t *topicState, g *group.Definition, client rec
 	if len(o.got) == 0 {
 		return false
 	}
+	o.told = true
 	o.end, o.sync = w.batch.End(), t.sync
 	return true
 }

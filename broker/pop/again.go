@@ -26,11 +26,18 @@ type try struct {
 	no    uint64 // client.tried when it was made
 	id    int    // length of the attempt id
 	data  []byte // the attempt id, then runs of offsets: uvarint queue, first offset, count
+	told  map[place]int
+}
+
+// place is where a message is, within its topic.
+type place struct {
+	queue  record.QueueID
+	offset record.QueueOffset
 }
 
 // Again returns what is left of the lease that a client's receive with this attempt id made: messages
 // that are not done and whose lease has neither ended nor was given back or suspended. Nothing if no
-// such lease is remembered; then the receive is a new one.
+// such lease is remembered; then the receive is a new one. Told and Untell know of what was returned.
 func (t *Table) Again(now int64, num record.ClientNum, topic record.TopicID, group record.GroupID, attemptID []byte) []Leased {
 	c := t.clients.byNum[num]
 	if c == nil || len(attemptID) == 0 {
@@ -45,10 +52,59 @@ func (t *Table) Again(now int64, num record.ClientNum, topic record.TopicID, gro
 		t.eachLeft(y, func(s spot) bool {
 			if s.page.ready>>s.bit&1 == 0 && !s.node.is(kept|waits) && t.deadline(s.node) > now {
 				left = append(left, Leased{s.queue.key.Queue, record.QueueOffset(s.offset()), y.lease, s.node.attempt()})
+				y.tell(s)
 			}
 			return true
 		})
 		return left
+	}
+	return nil
+}
+
+// tell notes that one more answer has a message. It is no part of the state: after a restart nobody is left who
+// would give an earlier answer back.
+func (y *try) tell(s spot) {
+	if y.told == nil {
+		y.told = map[place]int{}
+	}
+	y.told[place{s.queue.key.Queue, record.QueueOffset(s.offset())}]++
+}
+
+// Told reports whether Again has returned a message under its latest lease, which must be this one, to somebody
+// who may still have it: another answer than the first.
+func (t *Table) Told(k Key, off record.QueueOffset, lease record.Pos) bool {
+	y := t.tryOf(k, off, lease)
+	return y != nil && y.told[place{k.Queue, off}] > 0
+}
+
+// Untell is for an answer that did not arrive. It reports whether another one has the message under the same lease:
+// then the lease must stay, and there is one answer less.
+func (t *Table) Untell(k Key, off record.QueueOffset, lease record.Pos) bool {
+	if !t.Told(k, off, lease) {
+		return false
+	}
+	t.tryOf(k, off, lease).told[place{k.Queue, off}]--
+	return true
+}
+
+// tryOf is the remembered receive that made the latest lease of a message, nil if there is none.
+func (t *Table) tryOf(k Key, off record.QueueOffset, lease record.Pos) *try {
+	q := t.queueOf(k)
+	if q == nil || off < 0 || int64(off) >= q.next {
+		return nil
+	}
+	s, live := t.find(q, int64(off))
+	if !live || s.node.lease() != lease {
+		return nil
+	}
+	c := t.clients.byNum[s.node.client]
+	if c == nil {
+		return nil
+	}
+	for i := range c.tries {
+		if c.tries[i].lease == lease {
+			return &c.tries[i]
+		}
 	}
 	return nil
 }

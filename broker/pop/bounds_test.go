@@ -183,3 +183,39 @@ func TestLeaseBounds(t *testing.T) {
 		}
 	}
 }
+
+// TestTold: a message of a repeated receive is told of as often as Again has returned it, under that lease only.
+func TestTold(t *testing.T) {
+	tab, k := New(Options{}), Key{Group: 1, Topic: 1}
+	ck := record.PopCk{
+		Topic: 1, Group: 1, Until: 100, Client: 1, ClientName: []byte("c"), AttemptID: []byte("id"),
+		Sections: []record.PopSection{{Items: []record.PopItem{{Offset: 0, Attempt: 1, Prev: -1}, {Offset: 1, Attempt: 1, Prev: -1}}}},
+	}
+	if err := tab.ApplyLease(8, &ck); err != nil {
+		t.Fatal(err)
+	}
+	if tab.Told(k, 0, 8) || tab.Untell(k, 0, 8) {
+		t.Error("told of before the receive was repeated")
+	}
+	tab.Again(0, 1, 1, 1, []byte("id"))
+	tab.Again(0, 1, 1, 1, []byte("other"))
+	tab.Again(100, 1, 1, 1, []byte("id")) // it has ended: nothing is returned
+	for _, no := range []struct {
+		k     Key
+		off   record.QueueOffset
+		lease record.Pos
+	}{{k, 0, 16}, {k, 2, 8}, {k, -1, 8}, {Key{Group: 1, Topic: 1, Queue: 1}, 0, 8}, {Key{Group: 2, Topic: 1}, 0, 8}} {
+		if tab.Told(no.k, no.off, no.lease) || tab.Untell(no.k, no.off, no.lease) {
+			t.Errorf("%v was not told of", no)
+		}
+	}
+	if !tab.Told(k, 0, 8) || !tab.Told(k, 0, 8) || !tab.Untell(k, 0, 8) || tab.Untell(k, 0, 8) || tab.Told(k, 0, 8) {
+		t.Error("it was told of once")
+	}
+	if err := tab.ApplyAck(&record.PopAck{Sections: []record.AckSection{{Topic: 1, Group: 1, Offsets: []record.QueueOffset{1}}}}); err != nil {
+		t.Fatal(err)
+	}
+	if tab.Told(k, 1, 8) {
+		t.Error("it is done")
+	}
+}

@@ -230,7 +230,9 @@ type ChangeRequest struct {
 	Mode      ChangeMode
 }
 
-// ChangeReply has one error per handle, like AckReply. A message that is done is HandleInvalid.
+// ChangeReply has one error per handle, like AckReply. A message that is done is HandleInvalid, and so is one that is
+// given back (ChangeKeep, visible at once) while the answer to the same receive, repeated, has it under the same
+// lease: the last of the answers can give it back.
 type ChangeReply struct{ Errors []error }
 
 // Ready says that a group may have something on a topic. It is sent once to a proxy that armed;

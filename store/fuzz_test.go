@@ -6,6 +6,8 @@ import (
 	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/internal/vfs"
 	"github.com/perigee-mq/perigee/internal/vfs/memfs"
+	"github.com/perigee-mq/perigee/store/checkpoint"
+	"github.com/perigee-mq/perigee/store/record"
 )
 
 func FuzzIdentity(f *testing.F) {
@@ -47,6 +49,25 @@ func FuzzMarker(f *testing.F) {
 		m := decodeMarker(b)
 		if m != nil && (m.Last >= m.End || m.Sum != m.sum()) {
 			t.Fatalf("%+v", m)
+		}
+	})
+}
+
+// FuzzOrigin gives any bytes to what reads of which log a checkpoint is.
+func FuzzOrigin(f *testing.F) {
+	f.Add([]byte(`{"format":1,"uuid":"000102030405060708090a0b0c0d0e0f","last":8,"epoch":2,"crc":77}`), int64(64))
+	f.Add([]byte(`{"format":2,"last":8}`), int64(64))
+	f.Add([]byte(`{"format":1,"last":-8}`), int64(0))
+	f.Fuzz(func(t *testing.T, b []byte, pos int64) {
+		o, end, err := originOf(&checkpoint.Checkpoint{Pos: record.Pos(pos), Sections: []checkpoint.Section{{Name: originSection, Data: b}}})
+		if err != nil {
+			if !mqerr.Is(err, mqerr.Corrupt) && !mqerr.Is(err, mqerr.Unsupported) {
+				t.Fatal(err)
+			}
+			return
+		}
+		if o.Format != originFormat || end.Pos < 0 || end.Pos >= end.End || end.End != record.Pos(pos) {
+			t.Fatalf("%+v, %+v", o, end)
 		}
 	})
 }

@@ -338,3 +338,35 @@ func TestPollTimeOfSettings(t *testing.T) {
 	require.Equal(t, 7*time.Second, kept.PollTimeout, "as stated, not as answered")
 	require.Equal(t, 3*time.Second, kept.RequestTimeout)
 }
+
+// FuzzTelemetry gives any two commands to a telemetry stream: it answers or ends, and does not panic.
+func FuzzTelemetry(f *testing.F) {
+	for _, s := range []*rmqv2.Settings{
+		{},
+		{ClientType: rmqv2.ClientType_PRODUCER.Enum(), PubSub: &rmqv2.Settings_Publishing{Publishing: &rmqv2.Publishing{Topics: []*rmqv2.Resource{{Name: "normal"}, nil}}}},
+		{ClientType: rmqv2.ClientType_PUSH_CONSUMER.Enum(), PubSub: &rmqv2.Settings_Subscription{Subscription: &rmqv2.Subscription{Group: &rmqv2.Resource{Name: "plain"}}}},
+	} {
+		b, err := proto.Marshal(&rmqv2.TelemetryCommand{Command: &rmqv2.TelemetryCommand_Settings{Settings: s}})
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b, []byte{})
+		f.Add([]byte{}, b)
+	}
+	f.Fuzz(func(t *testing.T, first, second []byte) {
+		w := newWorld(t, nil)
+		d := &fakeDuplex{fakeInfo: newInfo(t.Context(), "c"), in: make(chan []byte, 2), out: make(chan *rmqv2.TelemetryCommand, 2), headers: make(chan struct{})}
+		d.in <- first
+		d.in <- second
+		close(d.in)
+		if err := w.Telemetry(d); err != nil {
+			var failed *call.Failure
+			if !errors.As(err, &failed) {
+				t.Fatalf("%T: %v", err, err)
+			}
+		}
+		if w.o.Clients.Len() > 1 {
+			t.Fatal("one client is two")
+		}
+	})
+}

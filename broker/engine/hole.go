@@ -125,6 +125,9 @@ func (v *views) close(o Options) error {
 		if err != nil {
 			return err
 		}
+	}
+	for k := range ends { // the bounds are known by now
+		key := queue.Key{Topic: k.Topic, Queue: k.Queue}
 		lo, _ := v.queues.Bounds(key) // what is below was deleted
 		slices.Sort(held[key])
 		v.pop.Trim(k, lo, held[key], nil)

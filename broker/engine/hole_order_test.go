@@ -1,11 +1,13 @@
 package engine
 
 import (
+	"log/slog"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/perigee-mq/perigee/broker/pop"
 	"github.com/perigee-mq/perigee/store/queue"
 	"github.com/perigee-mq/perigee/store/record"
 )
@@ -66,4 +68,33 @@ func TestOrderOverRefill(t *testing.T) {
 	})
 	require.Equal(t, "A1 B1 A1#2 A3 B3#2", names(first))
 	b.same()
+}
+
+// TestEndsOfGroupsOverAHole: of a queue nothing is known but what one of its groups was handed, so that it begins there.
+// That holds for the other groups, too.
+func TestEndsOfGroupsOverAHole(t *testing.T) {
+	b := newBench(t, Options{})
+	b.mustOpen()
+	b.define()
+	require.NoError(t, b.engine.call(t.Context(), func(w *writer) {
+		v := &w.views
+		v.stand().all = true
+		for g := record.GroupID(100); g < 120; g++ {
+			skip := record.Skip{Topic: topicSync, Queue: 2, Group: g}
+			if g == 110 {
+				skip.To = 3
+			}
+			if err := v.pop.ApplySkip(&skip); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := v.close(Options{Log: slog.New(slog.DiscardHandler)}); err != nil {
+			t.Error(err)
+		}
+		for g := record.GroupID(100); g < 120; g++ {
+			if next := v.pop.Stats(pop.Key{Group: g, Topic: topicSync, Queue: 2}).Next; next != 3 {
+				t.Errorf("group %d goes on at offset %d of a queue that begins at 3", g, next)
+			}
+		}
+	}))
 }

@@ -72,7 +72,7 @@ func counted(c *engine.Counts) map[string]int64 {
 		"refused_group_in_flight": c.InFlightFull.Load(), "refused_table_in_flight": c.TableFull.Load(),
 		"pulls": c.Pulls.Load(), "pulled": c.Pulled.Load(), "pulls_refused_waiting": c.PullsRefused.Load(),
 		"positions_stored": c.Positions.Load(), "group_resets": c.Resets.Load(),
-		"sessions_ended": c.Sessions.Load(), "checkpoints": c.Checkpoints.Load(),
+		"sessions_ended": c.Sessions.Load(), "checkpoints": c.Checkpoints.Load(), "queue_extents_rebuilt": c.Mended.Load(),
 		"half_messages": c.Halves.Load(), "half_messages_refused": c.HalvesRefused.Load(), "transaction_checks": c.Checks.Load(),
 		"duplicates": c.Duplicates.Load(), "duplicate_ids_with_other_bodies": c.DuplicatesDiffer.Load(),
 		"transactions_given_up": c.GivenUp.Load(),

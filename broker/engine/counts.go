@@ -38,6 +38,7 @@ type Counts struct {
 	QueriesWaited    atomic.Int64 // searches and traces that found others running and waited
 	UnsavedRefused   atomic.Int64 // sends refused because the newest checkpoint is too far behind
 
+	Mended             atomic.Int64 // extents of consume queues that were rebuilt from the log
 	CheckpointFailures atomic.Int64 // checkpoints that could not be saved
 
 	Halves        atomic.Int64 // half messages stored

@@ -13,7 +13,6 @@ import (
 
 	"github.com/perigee-mq/perigee/broker/topic"
 	"github.com/perigee-mq/perigee/internal/brokerapi"
-	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/internal/vfs/memfs"
 	"github.com/perigee-mq/perigee/store/record"
 )
@@ -151,43 +150,6 @@ func TestCloseWhileReading(t *testing.T) {
 	require.Equal(t, "answer", <-order)
 	require.Equal(t, "down", <-order)
 	require.NoError(t, b.store.Close())
-}
-
-// TestDamagedQueue: a consume queue that cannot be read is an error that people hear of, not an empty
-// queue; others go on, and the next start rebuilds it.
-//
-//fault:damage a consume queue cannot be read => an error that people hear of, not an empty queue; others go on; the next start rebuilds it
-func TestDamagedQueue(t *testing.T) {
-	b := newBench(t, Options{})
-	b.mustOpen()
-	b.define()
-	many := make([]string, 1000)
-	for i := range many {
-		many[i] = "x"
-	}
-	b.mustSend(topicAsync, many...)
-	b.mustSend(topicSync, "other")
-	_, err := b.engine.Close()
-	require.NoError(t, err)
-	require.NoError(t, b.store.CloseClean(1))
-	b.engine = nil
-	for _, name := range must(b.fs.List("data/queue")) {
-		f := must(b.fs.Open("data/queue/" + name))
-		size := must(f.Size())
-		_, err := f.WriteAt(make([]byte, size-4096), 4096) // all but the head of the file
-		require.NoError(t, err)
-		require.NoError(t, f.Close())
-	}
-	b.mustOpen()
-	for range 2 {
-		_, _, err = b.pop(brokerapi.PopRequest{Topic: brokerapi.TopicID(topicAsync), Group: brokerapi.GroupID(groupA)})
-		require.True(t, mqerr.Is(err, mqerr.Corrupt), "%v", err)
-	}
-	require.EqualValues(t, 2, b.engine.counts.Damaged.Load())
-	b.mustSend(topicSync, "others go on")
-	b.again()
-	require.Len(t, b.mustPop(topicAsync, groupA), 32)
-	require.Len(t, b.mustPop(topicSync, groupA), 2)
 }
 
 // TestDamagedInOrder: what waits behind a damaged message of its message group goes on without it, whether it is found

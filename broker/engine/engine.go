@@ -7,8 +7,8 @@
 // the writer answers the rest. So positions, offsets and leases need no lock, and one write and one
 // fdatasync serve all requests that arrived meanwhile (group commit without a timer).
 //
-// The engine has three goroutines while it runs (writer, syncer, indexer), one more while a checkpoint is
-// saved, at most Options.ColdReads that read messages which are not mapped,
+// The engine has four goroutines while it runs (writer, syncer, indexer, keeper), one more while a checkpoint is
+// saved and one while a consume queue is mended, at most Options.ColdReads that read messages which are not mapped,
 // and one for each query, of which Options.Queries do something.
 package engine
 
@@ -210,6 +210,7 @@ type Engine struct {
 	syncer  syncer
 	indexer indexer
 	keeper  keeper
+	mender  mender
 	done    chan struct{} // closed when the writer has ended
 	leave   chan struct{} // closed when the engine is told to stop: queries end
 	saves   sync.WaitGroup
@@ -257,6 +258,7 @@ func Open(o Options) (*Engine, error) {
 	e.syncer.init(e.log, e.inbox.wake, o.FlushInterval, e.grown)
 	e.indexer.init(e)
 	e.keeper.init(e)
+	e.mender.init(e)
 	e.writer.init(e)
 	defer o.Recovery.watch(o.Log)()
 	if err := e.views.recover(o); err != nil {
@@ -295,6 +297,7 @@ func (e *Engine) Start(id Identity) error {
 	go e.syncer.run()
 	go e.indexer.run()
 	go e.keeper.run()
+	e.mender.start()
 	go e.write()
 	return nil
 }
@@ -317,6 +320,7 @@ func (e *Engine) stop() {
 	}
 	close(e.leave)
 	e.keeper.quit()
+	e.mender.stop()
 	closed := make(chan struct{})
 	e.submitOwn(&closeOp{done: func(pos record.Pos, err error) {
 		e.ended.pos, e.ended.err = pos, err

@@ -154,6 +154,7 @@ func (b *bench) kill() {
 	}
 	e.syncer.stop()
 	e.keeper.stop()
+	e.mender.stop()
 	e.indexer.stop(false)
 	e.saves.Wait()
 	e.reads.Wait()

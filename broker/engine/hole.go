@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 
 	"github.com/perigee-mq/perigee/broker/lite"
@@ -114,7 +115,8 @@ func (v *views) close(o Options) error {
 	})
 	held := map[queue.Key][]record.QueueOffset{}
 	v.carried.EachHeld(func(k queue.Key, h *record.Held) { held[k] = append(held[k], h.Offset) })
-	for k, end := range ends {
+	for _, k := range slices.SortedFunc(maps.Keys(ends), pop.Key.Compare) { // what room is left for is the same each time
+		end := ends[k]
 		key := queue.Key{Topic: k.Topic, Queue: k.Queue}
 		err := v.fill(key, end, v.stamp)
 		if mqerr.Is(err, mqerr.Corrupt) { // no hole can explain it

@@ -83,9 +83,22 @@ func (w *writer) startOf(t *topicState, g *group.Definition, q record.QueueID) r
 	key := queue.Key{Topic: t.def.ID, Queue: q}
 	at, err := w.views.startOf(key, g)
 	if err != nil {
-		first, _ := w.views.queues.Bounds(key)
-		w.e.o.Log.Error("cannot find where a group begins, it begins at the first message; check the disk, and move the group with perigee group reset if that is wrong", "group", g.Name, "topic", t.def.Name, "queue", int(q), "error", err.Error())
-		return first
+		at, _ = w.views.queues.Bounds(key)
 	}
 	return at
+}
+
+// beginOf is startOf for a group that begins now. While the queue is mended that is an error: the group begins when
+// it can be searched.
+func (w *writer) beginOf(t *topicState, g *group.Definition, q record.QueueID) (record.QueueOffset, error) {
+	key := queue.Key{Topic: t.def.ID, Queue: q}
+	at, err := w.views.startOf(key, g)
+	if err == nil {
+		return at, nil
+	}
+	if _, damaged := queue.DamageOf(err); damaged && !w.e.mender.hopeless(key) {
+		return 0, err
+	}
+	w.e.o.Log.Error("cannot find where a group begins, it begins at the first message; check the disk, and move the group with perigee group reset if that is wrong", "group", g.Name, "topic", t.def.Name, "queue", int(q), "error", err.Error())
+	return w.startOf(t, g, q), nil
 }

@@ -92,7 +92,7 @@ func (s *step) late(ctx context.Context, add func(pos record.Pos, how bool)) err
 	for i := range s.firsts {
 		it := &s.firsts[i]
 		lo, hi := v.queues.Bounds(keyOf(it))
-		err := v.queues.Late(keyOf(it), lo, hi, s.plan.D, func(off record.QueueOffset, e queue.Entry) error {
+		err := s.eachLate(ctx, keyOf(it), lo, hi, func(off record.QueueOffset, e queue.Entry) error {
 			found = append(found, entry{keyOf(it), off, e.Pos})
 			if len(found) >= lateLook {
 				return judge()

@@ -83,12 +83,17 @@ func (v *views) refill(o Options, c *checkpoint.Checkpoint, first record.Pos) er
 	if err := v.carried.Decode(data); err != nil {
 		return err
 	}
-	f := filling{v: v, hi: make(map[queue.Key]record.QueueOffset, len(bounds))}
+	ends := make(map[queue.Key]record.QueueOffset, len(bounds))
+	f := filling{v: v, put: v.place, lost: func() { v.stand() }, wants: func(k queue.Key, off record.QueueOffset) bool {
+		hi, is := ends[k] // else it was deleted since
+		lo, _ := v.queues.Bounds(k)
+		return is && off >= lo && off < hi
+	}}
 	for _, b := range bounds {
 		if err := v.queues.Start(b.Key, b.Min); err != nil {
 			return err
 		}
-		f.hi[b.Key] = b.Max
+		ends[b.Key] = b.Max
 	}
 	err = v.scanOver(first, func(r record.Record) error {
 		if r.Pos >= c.Pos {
@@ -118,13 +123,15 @@ func (v *views) refill(o Options, c *checkpoint.Checkpoint, first record.Pos) er
 	return nil
 }
 
-// filling appends entries to queues that have their first offsets.
+// filling looks for queue entries in records that gave places.
 type filling struct {
-	v  *views
-	hi map[queue.Key]record.QueueOffset
+	v     *views
+	wants func(queue.Key, record.QueueOffset) bool
+	put   func(queue.Key, record.QueueOffset, queue.Entry) error // one that is wanted
+	lost  func()                                                 // what a verdict is about is lost
 }
 
-// take appends the entries of one record.
+// take takes the entries of one record.
 func (f *filling) take(r *record.Record) error {
 	switch r.Type {
 	case record.TypeMsg:
@@ -165,7 +172,7 @@ func entryOf(r *record.Record, m *record.Msg) queue.Entry {
 	return queue.Entry{Pos: r.Pos, Size: r.Size, Time: r.Time, TagHash: m.TagHash, GroupHash: m.GroupHash}
 }
 
-// commits appends the entries of verdicts. What is to be known of the message is in its own record. If that is
+// commits takes the entries of verdicts. What is to be known of the message is in its own record. If that is
 // lost, in a hole or since it was damaged when it was to be carried forward, it is an entry without a size.
 func (f *filling) commits(at int64, e *record.TxnEnd) error {
 	for _, p := range e.Committed {
@@ -175,7 +182,7 @@ func (f *filling) commits(at int64, e *record.TxnEnd) error {
 		}
 		rec, ref, err := readCarried(f.v.store.Log(), f.v.carried, p.Half, 0)
 		if gone(err) || mqerr.Is(err, mqerr.Corrupt) && f.v.store.Skips() {
-			f.v.stand()
+			f.lost()
 			if err := f.append(k, p.Offset, queue.Entry{Pos: p.Half, Time: at}); err != nil {
 				return err
 			}
@@ -197,18 +204,9 @@ func (f *filling) commits(at int64, e *record.TxnEnd) error {
 	return nil
 }
 
-func (f *filling) wants(k queue.Key, off record.QueueOffset) bool {
-	hi, is := f.hi[k]
-	if !is {
-		return false // deleted since
-	}
-	lo, _ := f.v.queues.Bounds(k)
-	return off >= lo && off < hi
-}
-
 func (f *filling) append(k queue.Key, off record.QueueOffset, e queue.Entry) error {
 	if !f.wants(k, off) {
 		return nil
 	}
-	return f.v.place(k, off, e)
+	return f.put(k, off, e)
 }

@@ -202,7 +202,8 @@ func (k *keeper) oldestUnread(ctx context.Context) (int64, error) {
 		if err != nil {
 			return 0, err
 		}
-		e, one := v.entryAt(p.key, p.off)
+		var e queue.Entry
+		one := k.e.mending(ctx, func() (err error) { e, err = v.entryAt(p.key, p.off); return err })
 		if one != nil && !gone(one) {
 			err = one
 		} else if one == nil {

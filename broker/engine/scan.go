@@ -95,7 +95,12 @@ func (s *scan) queue(q record.QueueID) {
 		if s.t.queue(q).visible == 0 || s.gathers() {
 			return
 		}
-		w.views.pop.Start(k, w.startOf(s.t, s.g, q))
+		at, err := w.beginOf(s.t, s.g, q)
+		if err != nil {
+			s.err = err
+			return
+		}
+		w.views.pop.Start(k, at)
 	}
 	s.key, s.n, s.taken = queue.Key{Topic: s.t.def.ID, Queue: q}, 0, len(s.got)
 	before, next := len(s.items), w.views.pop.Stats(k).Next

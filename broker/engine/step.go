@@ -70,7 +70,7 @@ const (
 
 // trim makes the queues begin later.
 func (s *step) trim(ctx context.Context) error {
-	if err := s.findFirsts(); err != nil {
+	if err := s.findFirsts(ctx); err != nil {
 		return err
 	}
 	if err := s.warm(ctx); err != nil {
@@ -96,35 +96,47 @@ func (s *step) trim(ctx context.Context) error {
 
 // findFirsts finds, for each queue, the first offset that stays: everything from there on got its place in the
 // part of the log that stays. It reads queues that nobody changes there.
-func (s *step) findFirsts() error {
-	v := &s.e.views
-	for _, key := range v.queues.Keys() {
-		first, err := v.queues.Seek(key, func(e *queue.Entry) bool { return e.Time < s.plan.Time })
+func (s *step) findFirsts(ctx context.Context) error {
+	for _, key := range s.e.views.queues.Keys() {
+		var first record.QueueOffset
+		err := s.e.mending(ctx, func() (err error) { first, err = s.firstOf(key); return err })
+		if d, damaged := queue.DamageOf(err); damaged && ctx.Err() == nil {
+			first, err = s.firstOver(ctx, key, d)
+		}
 		if err != nil {
 			return err
-		}
-		// Within the millisecond of the boundary the position tells; that of a message which got its place late
-		// tells nothing, so those go.
-		var buf [scanBuffer]queue.Entry
-		for stays := false; !stays; {
-			n, err := v.queues.Read(key, first, buf[:])
-			if gone(err) { // another look has trimmed it
-				first, _ = v.queues.Bounds(key)
-				continue
-			}
-			if err != nil {
-				return err
-			}
-			i := slices.IndexFunc(buf[:n], func(e queue.Entry) bool { return e.Time > s.plan.Time || e.Pos >= s.plan.D })
-			stays = i >= 0 || n == 0
-			if i < 0 {
-				i = n
-			}
-			first += record.QueueOffset(i)
 		}
 		s.firsts = append(s.firsts, record.TrimQueue{Topic: key.Topic, Queue: key.Queue, First: first})
 	}
 	return nil
+}
+
+// firstOf finds the first offset of a queue that stays.
+func (s *step) firstOf(key queue.Key) (record.QueueOffset, error) {
+	v := &s.e.views
+	first, err := v.queues.Seek(key, func(e *queue.Entry) bool { return e.Time < s.plan.Time })
+	if err != nil {
+		return 0, err
+	}
+	// Within the millisecond of the boundary the position tells; that of a message which got its place late
+	// tells nothing, so those go.
+	var buf [scanBuffer]queue.Entry
+	for {
+		n, err := v.queues.Read(key, first, buf[:])
+		if gone(err) { // another look has trimmed it
+			first, _ = v.queues.Bounds(key)
+			continue
+		}
+		if err != nil {
+			return 0, err
+		}
+		if i := slices.IndexFunc(buf[:n], func(e queue.Entry) bool { return e.Time > s.plan.Time || e.Pos >= s.plan.D }); i >= 0 {
+			return first + record.QueueOffset(i), nil
+		}
+		if first += record.QueueOffset(n); n == 0 {
+			return first, nil
+		}
+	}
 }
 
 // warm reads the entries that are about to be held, so that the writer need not wait for the disk.
@@ -152,7 +164,8 @@ func (s *step) warm(ctx context.Context) error {
 		}
 		for key, offs := range held {
 			for _, off := range offs {
-				if _, err := v.entryAt(key, off); err != nil && !gone(err) {
+				err := s.e.mending(ctx, func() error { _, err := v.entryAt(key, off); return err })
+				if _, damaged := queue.DamageOf(err); err != nil && !gone(err) && !damaged {
 					return err
 				}
 			}
@@ -220,6 +233,10 @@ func (s *step) trimSome(w *writer, all []record.TrimQueue) (int, error) {
 		held += len(offs)
 		for _, off := range offs {
 			e, err := v.entryAt(keyOf(&it), off)
+			if _, damaged := queue.DamageOf(err); damaged {
+				s.unheld(&it, off, err)
+				continue
+			}
 			if err != nil {
 				return 0, err
 			}

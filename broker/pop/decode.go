@@ -120,7 +120,7 @@ func (d *decoder) queue(last *Key) *Key {
 		Queue: record.QueueID(uint32(d.upTo(math.MaxUint32))),
 	}
 	next := int64(d.upTo(math.MaxInt64))
-	d.must(last == nil || last.before(k), "queues out of order")
+	d.must(last == nil || last.Compare(k) < 0, "queues out of order")
 	if d.bad != "" {
 		return last
 	}
@@ -234,14 +234,9 @@ func (d *decoder) enter() {
 	}
 }
 
-func (k Key) before(o Key) bool {
-	if k.Group != o.Group {
-		return k.Group < o.Group
-	}
-	if k.Topic != o.Topic {
-		return k.Topic < o.Topic
-	}
-	return k.Queue < o.Queue
+// Compare orders keys by group, topic, queue.
+func (k Key) Compare(o Key) int {
+	return cmp.Or(cmp.Compare(k.Group, o.Group), cmp.Compare(k.Topic, o.Topic), cmp.Compare(k.Queue, o.Queue))
 }
 
 // reader reads numbers and bytes. After the first fault, which bad describes, it returns zeros.

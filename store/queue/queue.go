@@ -14,7 +14,7 @@
 // finds what its checkpoint needs (docs/format/queue.md has the crash states).
 //
 // A Store has no goroutines. Append, Drop, DropQueue, DropBefore, Start, Encode, EncodeBounds, Decode and Reset are
-// calls of the view's one owner; Read, At, Bounds, Seek, Late, Stats and Prepare may come from anywhere. A read of entries that are
+// calls of the view's one owner; Read, At, Bounds, Seek, Late, Unreadable, Mend, Stats and Prepare may come from anywhere. A read of entries that are
 // neither buffered nor cached does one small pread while it holds the lock that Append needs.
 package queue
 
@@ -22,6 +22,7 @@ import (
 	"cmp"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 
 	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/internal/vfs"
@@ -84,7 +85,8 @@ func (o Options) validate() error {
 // belongs to at most one queue; an extent that a checkpoint of the last two names is never given to
 // another queue.
 type Store struct {
-	o Options
+	o     Options
+	watch atomic.Pointer[func(Damage)]
 
 	// saving keeps Sync, Saved, Decode, Reset and Close apart. It is taken before mu.
 	saving sync.Mutex

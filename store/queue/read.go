@@ -8,8 +8,8 @@ import (
 )
 
 // Read fills dst with the entries of a queue from offset from on, as many as there are, and returns how
-// many. None at or behind the end; NotFound before the first offset that is kept; Corrupt if an extent is
-// damaged: then the queues have to be rebuilt from the log.
+// many. None at or behind the end; NotFound before the first offset that is kept; a
+// Damage if an extent cannot be read: then its entries have to be looked up in the log, for Mend.
 func (s *Store) Read(k Key, from record.QueueOffset, dst []Entry) (int, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -46,14 +46,12 @@ func (s *Store) At(k Key, off record.QueueOffset) (Entry, error) {
 // least one.
 func (s *Store) readExtentLocked(q *queue, off record.QueueOffset, dst []Entry) (int, error) {
 	i := int(off % ExtentEntries)
-	want := extentHead{key: q.key, first: off - off%ExtentEntries, count: ExtentEntries}
-	if want.first+ExtentEntries > q.max { // the tail
-		if i >= int(q.base) && len(q.buf) > 0 {
-			return getAll(dst, q.buf[(i-int(q.base))*EntryBytes:]), nil
-		}
-		want.count, want.crc = int(q.disk), q.crc
+	want := q.head(off - off%ExtentEntries)
+	if want.first+ExtentEntries > q.max && i >= int(q.base) && len(q.buf) > 0 { // the tail
+		return getAll(dst, q.buf[(i-int(q.base))*EntryBytes:]), nil
 	}
-	return s.cache.read(s.files, q.extents[q.index(off)], &want, i, dst)
+	n, err := s.cache.read(s.files, q.extents[q.index(off)], &want, i, dst)
+	return n, s.damaged(&want, err)
 }
 
 // Seek returns the first offset whose entry is not before what is sought, and the end of the queue if

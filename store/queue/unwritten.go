@@ -1,8 +1,12 @@
 package queue
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"slices"
+
+	"github.com/perigee-mq/perigee/internal/mqerr"
 )
 
 // A file that cannot be made or written does not stop the queues: they are a view of the log, which has
@@ -39,7 +43,11 @@ func (f *files) readAll(x uint32, data []byte) error {
 	parts := f.unwritten[x]
 	clear(data)
 	if v := f.list[n]; v.File != nil && (len(parts) == 0 || parts[0].off > 0 || len(parts[0].data) < len(data)) {
-		if _, err := v.ReadAt(data, at); err != nil {
+		_, err := v.ReadAt(data, at)
+		if errors.Is(err, io.EOF) {
+			return mqerr.New(mqerr.Corrupt, "the file is cut short: %w", err)
+		}
+		if err != nil {
 			return err
 		}
 	}

@@ -97,4 +97,3 @@ func TestRejoinWaits(t *testing.T) {
 	require.False(t, ack(t, c, 3*time.Second+900*ms, s2, 100).Propose)
 	require.True(t, ack(t, c, 4*time.Second, s2, 100).Propose)
 }
-

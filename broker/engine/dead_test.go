@@ -132,6 +132,7 @@ func (b *bench) waiting(t record.TopicID, g record.GroupID) int64 {
 // withoutEpoch leaves out what a restart changes.
 func withoutEpoch(s map[string]string) map[string]string {
 	delete(s, sectionBase)
+	delete(s, sectionEpochs)
 	return s
 }
 

@@ -280,14 +280,29 @@ const (
 // Start begins an epoch: its record is durable, and confirmed by the other replicas, before anything is served.
 // Requests that come before are Unavailable.
 func (e *Engine) Start(id Identity) error {
-	if e.o.Standby {
-		if err := e.lead(); err != nil {
-			return err
-		}
-	}
-	if err := e.begin(id); err != nil {
+	if _, err := e.Begin(id); err != nil {
 		return err
 	}
+	return e.Serve(e.o.Replicas)
+}
+
+// Begin is the first half of Start: the EPOCH record is durable in the log of this replica. It returns its end.
+func (e *Engine) Begin(id Identity) (record.Pos, error) {
+	if e.o.Standby {
+		if err := e.lead(); err != nil {
+			return 0, err
+		}
+		e.o.Standby = false // its views are of no use for a checkpoint before it serves
+	}
+	if err := e.begin(id); err != nil {
+		return 0, err
+	}
+	return e.began, nil
+}
+
+// Serve is the second half of Start, with the other replicas, nil if there are none.
+func (e *Engine) Serve(r Replicas) error {
+	e.o.Replicas = r
 	e.grown()
 	if err := e.await(e.life, e.began); err != nil {
 		return err

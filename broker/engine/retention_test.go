@@ -233,6 +233,7 @@ func (b *bench) contents() map[string]string {
 		out = worldViews(w.e)
 	}))
 	delete(out, sectionBase) // a start begins an epoch
+	delete(out, sectionEpochs)
 	delete(out, sectionDups) // what its files had is gone
 	return out
 }

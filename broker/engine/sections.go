@@ -43,6 +43,7 @@ func (v *views) sections(queues []byte) ([]checkpoint.Section, error) {
 	}
 	return []checkpoint.Section{
 		{Name: sectionBase, Data: encodeBase(v.epoch, v.stamp)},
+		{Name: sectionEpochs, Data: v.epochs.encode()},
 		{Name: sectionTopics, Data: topics},
 		{Name: sectionGroups, Data: groups},
 		{Name: sectionLite, Data: v.lite.Encode(nil)},
@@ -83,6 +84,7 @@ func (v *views) load(c *checkpoint.Checkpoint) error {
 		name string
 		load func([]byte) error
 	}{
+		{sectionEpochs, v.epochs.decode},
 		{sectionTopics, v.decodeTopics},
 		{sectionGroups, v.groups.Decode},
 		{sectionLite, v.lite.Decode},

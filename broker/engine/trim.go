@@ -42,6 +42,7 @@ func (v *views) applyTrim(t *record.Trim) error {
 	}
 	if t.Last {
 		v.carried.Finish(t.At)
+		v.epochs.dropBelow(t.At)
 		v.index.DropBefore(t.At)
 		v.dups.LostBefore(t.At, t.Time)
 	}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"time"
 
 	"github.com/perigee-mq/perigee/broker/carry"
@@ -38,6 +39,8 @@ type views struct {
 	redriven *redriven.Table // dead letters that were moved on
 	carried  *carry.Table    // what retention left of the deleted part of the log
 	index    indexed
+	epochs   epochs
+	ahead    epochs // epochs of the whole log, of which a standby has not taken all
 	epoch    record.Epoch
 	stamp    int64           // newest store time, ms
 	saved    record.Pos      // what recovery began with: a checkpoint's position, or the log's first
@@ -65,6 +68,7 @@ func (v *views) reset() {
 	v.carried = carry.New()
 	v.txns = v.newTxn()
 	v.dups.Reset()
+	v.epochs.reset()
 	v.epoch, v.stamp, v.hole = 0, 0, nil
 }
 
@@ -121,7 +125,7 @@ func (v *views) recover(o Options) error {
 
 // replay applies the log from a record on, and returns how many records that were. For a standby it applies none.
 func (v *views) replay(o Options, from record.Pos) (r commitlog.Recovered, n int64, err error) {
-	v.saved, v.unread = from, false
+	v.saved, v.unread, v.epochs.end = from, false, from
 	promised, err := v.store.Log().Promised()
 	if err != nil {
 		return r, 0, err
@@ -139,7 +143,11 @@ func (v *views) replay(o Options, from record.Pos) (r commitlog.Recovered, n int
 		v.begin = nil
 	}
 	if o.Standby { // it only reads: what it takes into its views has to be confirmed first
-		r, err = v.store.Log().Recover(from, func(rec record.Record) error { return o.Recovery.step(rec.Pos) })
+		v.ahead = epochs{began: slices.Clone(v.epochs.began), end: from}
+		r, err = v.store.Log().Recover(from, func(rec record.Record) error {
+			v.ahead.take(&rec.Header)
+			return o.Recovery.step(rec.Pos)
+		})
 		return r, 0, err
 	}
 	r, err = v.store.Log().RecoverOver(from, func(rec record.Record) error {
@@ -153,12 +161,14 @@ func (v *views) replay(o Options, from record.Pos) (r commitlog.Recovered, n int
 	if err == nil {
 		err = v.close(o)
 	}
+	v.ahead = v.epochs
 	return r, n, err
 }
 
 // apply takes one record of the log, in order.
 func (v *views) apply(r record.Record) error {
 	v.stamp = max(v.stamp, r.Time)
+	v.epochs.take(&r.Header)
 	if v.hole != nil {
 		return v.applyBehind(r)
 	}

@@ -89,6 +89,7 @@ func (e *Engine) begin(id Identity) error {
 	start := record.EpochStart{Epoch: id.Epoch, Incarnation: id.Incarnation, Replica: id.Replica, Sync: [][16]byte{id.Replica}, Version: id.SetVersion}
 	w.put(record.TypeEpoch, record.EpochStartSize(&start), func(body []byte) { record.PutEpochStart(body, &start) })
 	w.views.epoch = id.Epoch
+	w.views.epochs.began = append(w.views.epochs.began, begun{id.Epoch, e.log.Written()})
 	if err := e.log.Write(w.batch); err != nil {
 		return err
 	}

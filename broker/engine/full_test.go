@@ -111,6 +111,16 @@ func TestGroupIsBounded(t *testing.T) {
 	require.EqualValues(t, 1, b.engine.Counts().InFlightFull.Load(), "the bound shows where it was met")
 }
 
+// TestUnknownClientIsBounded: the first receive of a client that nobody knows yet gets no more than it may have.
+func TestUnknownClientIsBounded(t *testing.T) {
+	b := newBench(t, Options{MaxInFlightClient: 4})
+	b.mustOpen()
+	b.define()
+	b.mustSend(topicSync, many(20)...)
+	out, _, _ := b.armed(topicSync, groupA, "new", 10)
+	require.Len(t, out, 4)
+}
+
 func TestClientIsBounded(t *testing.T) {
 	for _, ordered := range []bool{false, true} {
 		t.Run(fmt.Sprintf("ordered=%v", ordered), func(t *testing.T) {

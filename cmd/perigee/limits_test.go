@@ -35,6 +35,10 @@ const limitsTail = `
 Not bounded by a number of their own, but by the memory limit: messages that wait for their time (timers), runs of messages that an ordered
 group has passed over, filters of subscriptions. A bound on messages in flight counts on each broker; a lease that is renewed after its end
 counts again and is not refused.
+
+What a process holds beyond perigee_memory_bytes{kind="live"} is garbage that nobody had to collect yet: servers let the heap grow to five times of
+what is live (GOGC=400), within the memory limit. Calls that are begun and reset at once, at full rate, take it near the limit that way; what is live of
+them are the handlers that have not ended yet, at most --max-connection-calls on each connection.
 `
 
 // limit is a row of docs/limits.md.

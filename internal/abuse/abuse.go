@@ -117,7 +117,8 @@ func (p *process) cpu() time.Duration {
 	return time.Duration(user+system) * 10 * time.Millisecond
 }
 
-// metric sums the samples of a metric whose line contains all of labels.
+// metric sums the samples of a metric whose line contains all of labels. One that is not there is an error: nobody
+// knows that it is 0.
 func (p *process) metric(name string, labels ...string) (sum float64, err error) {
 	resp, err := http.Get("http://" + p.http + "/metrics")
 	if err != nil {
@@ -126,6 +127,7 @@ func (p *process) metric(name string, labels ...string) (sum float64, err error)
 	defer resp.Body.Close()
 	sc := bufio.NewScanner(resp.Body)
 	sc.Buffer(nil, 1<<20)
+	found := false
 lines:
 	for sc.Scan() {
 		line := sc.Text()
@@ -141,9 +143,12 @@ lines:
 		if err != nil {
 			return 0, err
 		}
-		sum += v
+		sum, found = sum+v, true
 	}
-	return sum, sc.Err()
+	if err := sc.Err(); err != nil || found {
+		return sum, err
+	}
+	return 0, fmt.Errorf("/metrics does not show %s %v", name, labels)
 }
 
 // Frames of HTTP/2, as far as they are needed to misuse it.

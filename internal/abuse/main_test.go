@@ -125,6 +125,41 @@ func (s *server) below(what string) int64 {
 	return n
 }
 
+// peaks is the most that was seen of a process while something went on.
+type peaks struct{ anonymous, live, goroutines float64 }
+
+// watch looks at the process until the returned function is called, which tells the peaks. What is in use for good is
+// known as of the last collection; the rest of the memory is garbage that a collection would free.
+func (s *server) watch() func() peaks {
+	var p peaks
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			if n, err := s.anonymous(); err == nil {
+				p.anonymous = max(p.anonymous, float64(n))
+			}
+			if n, err := s.metric("perigee_memory_bytes", `kind="live"`); err == nil {
+				p.live = max(p.live, n)
+			}
+			if n, err := s.metric("go_goroutines"); err == nil {
+				p.goroutines = max(p.goroutines, n)
+			}
+			select {
+			case <-stop:
+				return
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+	}()
+	return func() peaks {
+		close(stop)
+		<-done
+		s.t.Logf("at most: %.0f MiB anonymous memory, %.0f MiB in use for good, %.0f goroutines", p.anonymous/(1<<20), p.live/(1<<20), p.goroutines)
+		return p
+	}
+}
+
 // until waits for a condition.
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()

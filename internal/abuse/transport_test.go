@@ -128,6 +128,7 @@ func TestRapidReset(t *testing.T) {
 	s := serve(t, 512)
 	good := s.client("good")
 	s.served(good)
+	most := s.watch()
 	for range size(2, 20) {
 		c, err := s.open()
 		require.NoError(t, err)
@@ -142,6 +143,9 @@ func TestRapidReset(t *testing.T) {
 		defer c.Close()
 	}
 	s.served(good)
+	peak := most()
+	require.Less(t, peak.anonymous, float64(s.limit))
+	require.Less(t, peak.live, float64(s.limit)/2, "the rest is garbage")
 	s.below("after the resets")
 	until(t, "no call is left", func() bool { return s.gauge("perigee_proxy_calls_open") < 5 })
 	require.Less(t, s.gauge("go_goroutines"), 500.0)

@@ -61,12 +61,12 @@ func (c *Core) learn(v View) {
 	case v.Master != c.o.Self || !slices.Contains(v.Set, c.o.Self):
 		c.end(mqerr.New(mqerr.Fenced, "replica %d (incarnation %d) is not the master of epoch %d any more", c.o.Self.Replica, c.o.Self.Inc, c.epoch))
 		return
-	case len(v.Set) > PeersMax || len(v.Replicas) > PeersMax:
-		c.end(mqerr.New(mqerr.Internal, "the controller shows a group of %d replicas", max(len(v.Set), len(v.Replicas))))
+	case len(v.Set) > PeersMax || len(v.Replicas) > PeersMax || v.MinISR < 1:
+		c.end(mqerr.New(mqerr.Internal, "the controller shows a group of %d replicas and %d copies", max(len(v.Set), len(v.Replicas)), v.MinISR))
 		return
 	}
 	if v.Version > c.version {
-		c.set, c.version = sorted(v.Set), v.Version
+		c.set, c.version, c.minISR = sorted(v.Set), v.Version, v.MinISR
 		if c.pending.Version < v.Version {
 			c.pending, c.sent = Proposal{}, false
 		}
@@ -165,7 +165,7 @@ func (c *Core) mayEnter(p *peer) bool {
 	if !p.caught || c.now-p.caughtAt > c.o.Times.Rejoin {
 		return false
 	}
-	return len(c.set) < c.o.MinISR || c.now-p.caughtSince >= c.o.Times.Rejoin
+	return len(c.set) < c.minISR || c.now-p.caughtSince >= c.o.Times.Rejoin
 }
 
 // mustLeave tells whether a member has been away, silent or behind for too long.

@@ -56,8 +56,9 @@ const (
 type View struct {
 	Epoch    record.Epoch
 	Master   Member // zero: none
-	Version  uint64 // V, of the set
+	Version  uint64 // V, of the set and of MinISR
 	Set      []Member
+	MinISR   int      // copies before anything is acknowledged, at least 1. Whoever changes it raises V
 	Replicas []Member // all that are registered, in any order
 }
 
@@ -92,10 +93,9 @@ const PeersMax = 64
 
 // Options begin an epoch.
 type Options struct {
-	Self   Member
-	View   View // that made Self the master
-	MinISR int  // copies before anything is acknowledged, at least 1
-	Mode   Mode
+	Self Member
+	View View // that made Self the master
+	Mode Mode
 	// Start is the end of the EPOCH record that begins this epoch. Written and Durable are the ends of the log,
 	// both at or behind Start: the record is flushed before anybody hears of the epoch. Confirm is what the
 	// replica knew as confirmed before.
@@ -129,6 +129,7 @@ type Core struct {
 	epoch   record.Epoch
 	set     []Member // S as confirmed, by replica; Self is in it
 	version uint64
+	minISR  int // of that version
 
 	pending Proposal // out if its Number is not 0
 	sent    bool     // and has been sent, not answered
@@ -150,8 +151,8 @@ func New(o Options, now time.Duration) (*Core, error) {
 	o.Times = o.Times.withDefaults()
 	v := o.View
 	switch {
-	case o.MinISR < 1:
-		return nil, mqerr.New(mqerr.Invalid, "%d copies before anything is acknowledged: take at least 1", o.MinISR)
+	case v.MinISR < 1:
+		return nil, mqerr.New(mqerr.Invalid, "%d copies before anything is acknowledged: take at least 1", v.MinISR)
 	case o.Self.Replica == 0 || v.Master != o.Self || v.Epoch == 0 || !slices.Contains(v.Set, o.Self):
 		return nil, mqerr.New(mqerr.Invalid, "replica %d (incarnation %d) is not the master of epoch %d", o.Self.Replica, o.Self.Inc, v.Epoch)
 	case len(v.Set) > PeersMax || len(v.Replicas) > PeersMax:
@@ -160,7 +161,7 @@ func New(o Options, now time.Duration) (*Core, error) {
 		return nil, mqerr.New(mqerr.Invalid, "epoch %d starts at %d with a log written to %d, durable to %d, confirmed to %d", v.Epoch, o.Start, o.Written, o.Durable, o.Confirm)
 	}
 	c := &Core{
-		o: o, epoch: v.Epoch, version: v.Version, set: sorted(v.Set),
+		o: o, epoch: v.Epoch, version: v.Version, set: sorted(v.Set), minISR: v.MinISR,
 		written: o.Written, durable: o.Durable, confirm: o.Confirm, began: now, now: now,
 	}
 	c.know(v)
@@ -182,6 +183,9 @@ func (c *Core) Confirm() record.Pos { return c.confirm }
 
 // Set is S as the controller confirmed it, and its version. It must not be changed.
 func (c *Core) Set() ([]Member, uint64) { return c.set, c.version }
+
+// MinISR is how many members S must have before anything is acknowledged, as of its version.
+func (c *Core) MinISR() int { return c.minISR }
 
 // Pending is the proposal that is out, if there is one. Its Set must not be changed.
 func (c *Core) Pending() (Proposal, bool) { return c.pending, c.pending.Number != 0 }
@@ -230,7 +234,7 @@ func (c *Core) step() Out {
 
 // advance moves C as far as I4 allows.
 func (c *Core) advance() {
-	if len(c.set) < c.o.MinISR {
+	if len(c.set) < c.minISR {
 		return
 	}
 	end := c.own()

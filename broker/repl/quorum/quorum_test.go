@@ -17,13 +17,18 @@ var (
 )
 
 func view(version uint64, set ...Member) View {
-	return View{Epoch: 7, Master: m1, Version: version, Set: set, Replicas: all}
+	return View{Epoch: 7, Master: m1, Version: version, Set: set, Replicas: all, MinISR: 1}
+}
+
+func atLeast(minISR int, v View) View {
+	v.MinISR = minISR
+	return v
 }
 
 // begin returns a master of epoch 7 whose EPOCH record ends at 100, with this S in version 5.
 func begin(t *testing.T, minISR int, set ...Member) *Core {
 	t.Helper()
-	c, err := New(Options{Self: m1, View: view(5, set...), MinISR: minISR, Start: 100, Written: 100, Durable: 100, Confirm: 60}, 0)
+	c, err := New(Options{Self: m1, View: atLeast(minISR, view(5, set...)), Start: 100, Written: 100, Durable: 100, Confirm: 60}, 0)
 	require.NoError(t, err)
 	return c
 }
@@ -68,7 +73,7 @@ func TestConfirmNeedsEveryMember(t *testing.T) {
 
 func TestModeSaysWhichEndCounts(t *testing.T) {
 	for mode, want := range map[Mode]record.Pos{Durable: 110, Memory: 130} {
-		c, err := New(Options{Self: m1, View: view(5, m1, m2), MinISR: 2, Mode: mode, Start: 100, Written: 100, Durable: 100}, 0)
+		c, err := New(Options{Self: m1, View: atLeast(2, view(5, m1, m2)), Mode: mode, Start: 100, Written: 100, Durable: 100}, 0)
 		require.NoError(t, err)
 		c.OwnEnd(140, 120)
 		s := open(t, c, 0, m2)
@@ -88,9 +93,21 @@ func TestNothingIsConfirmedBelowTheMinimum(t *testing.T) {
 	require.True(t, ok)
 	require.Equal(t, Proposal{Number: 1, Epoch: 7, Master: m1, Version: 5, Set: []Member{m1, m2}}, p)
 	require.Equal(t, []Wait{{BelowMinISR, 1, 0, 140}}, c.Waits(nil))
-	require.Equal(t, Out{Confirm: 200, Moved: true}, c.Controller(2*ms, view(6, m1, m2)))
+	require.Equal(t, Out{Confirm: 200, Moved: true}, c.Controller(2*ms, atLeast(2, view(6, m1, m2))))
 	_, ok = c.Pending()
 	require.False(t, ok)
+}
+
+func TestTheMinimumChangesWithTheVersion(t *testing.T) {
+	c := begin(t, 1, m1)
+	require.Equal(t, record.Pos(100), c.Confirm())
+	c.Controller(0, atLeast(2, view(5, m1)))
+	require.Equal(t, 1, c.MinISR(), "not without a new version")
+	c.Controller(0, atLeast(2, view(6, m1)))
+	require.Equal(t, 2, c.MinISR())
+	require.Equal(t, record.Pos(100), c.OwnEnd(200, 200).Confirm)
+	require.Equal(t, record.Pos(200), c.Controller(0, view(7, m1)).Confirm)
+	require.True(t, c.Controller(0, atLeast(0, view(8, m1))).Over, "no controller says that")
 }
 
 func TestAReplicaCountsFromTheMomentItIsProposed(t *testing.T) {
@@ -122,13 +139,13 @@ func TestJoinNeedsConfirmAndEpochStart(t *testing.T) {
 		end  record.Pos
 		want bool
 	}{{99, false}, {100, false}, {149, false}, {150, true}} {
-		c, err := New(Options{Self: m1, View: view(5, m1), MinISR: 1, Start: 100, Written: 150, Durable: 150, Times: Times{Rejoin: -1}}, 0)
+		c, err := New(Options{Self: m1, View: view(5, m1), Start: 100, Written: 150, Durable: 150, Times: Times{Rejoin: -1}}, 0)
 		require.NoError(t, err)
 		require.Equal(t, record.Pos(150), c.Confirm())
 		require.Equal(t, test.want, ack(t, c, ms, open(t, c, 0, m2), test.end).Propose, test.end)
 	}
 	for end, want := range map[record.Pos]bool{99: false, 100: true} { // C is not known to be behind the record yet
-		c, err := New(Options{Self: m1, View: view(5, m1, m3), MinISR: 2, Start: 100, Written: 150, Durable: 150, Confirm: 20, Times: Times{Rejoin: -1}}, 0)
+		c, err := New(Options{Self: m1, View: atLeast(2, view(5, m1, m3)), Start: 100, Written: 150, Durable: 150, Confirm: 20, Times: Times{Rejoin: -1}}, 0)
 		require.NoError(t, err)
 		require.Equal(t, want, ack(t, c, ms, open(t, c, 0, m2), end).Propose, end)
 	}

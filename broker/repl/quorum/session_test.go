@@ -38,7 +38,7 @@ func TestStaleSessionsAndIncarnations(t *testing.T) {
 	require.Equal(t, NoSession, c.Waits(nil)[0].Reason)
 	_, _, err = c.Open(3*ms, m2, false)
 	require.True(t, mqerr.Is(err, mqerr.Fenced), "the process from before")
-	v := view(5, m1, newer)
+	v := atLeast(2, view(5, m1, newer))
 	v.Replicas = []Member{m1, newer}
 	require.Equal(t, record.Pos(100), c.Controller(3*ms, v).Confirm, "the controller says so, too")
 	require.Equal(t, record.Pos(100), c.Controller(3*ms, view(5, m1, m2)).Confirm)
@@ -81,11 +81,11 @@ func TestEpochEnds(t *testing.T) {
 }
 
 func TestNewRefuses(t *testing.T) {
-	good := Options{Self: m1, View: view(5, m1), MinISR: 1, Start: 100, Written: 100, Durable: 100}
+	good := Options{Self: m1, View: view(5, m1), Start: 100, Written: 100, Durable: 100}
 	_, err := New(good, 0)
 	require.NoError(t, err)
 	for name, change := range map[string]func(*Options){
-		"no copies":            func(o *Options) { o.MinISR = 0 },
+		"no copies":            func(o *Options) { o.View.MinISR = 0 },
 		"another master":       func(o *Options) { o.Self = m2 },
 		"not in the set":       func(o *Options) { o.View.Set = []Member{m2} },
 		"no epoch":             func(o *Options) { o.View.Epoch = 0 },

@@ -47,7 +47,7 @@ func (c *Core) Waits(dst []Wait) []Wait {
 	if own := c.own(); own < c.written {
 		dst = append(dst, Wait{Reason: OwnFlush, Replica: c.o.Self.Replica, Bytes: int64(c.written - own)})
 	}
-	if len(c.set) < c.o.MinISR {
+	if len(c.set) < c.minISR {
 		dst = append(dst, Wait{Reason: BelowMinISR, Replica: c.o.Self.Replica, Bytes: left})
 	}
 	for _, m := range c.set {

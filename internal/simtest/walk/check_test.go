@@ -31,7 +31,7 @@ func (w *world) acknowledged(n *node) {
 				copies++
 			}
 		}
-		if copies < w.cfg.minISR {
+		if copies < n.m.MinISR() {
 			w.fail("record %d is acknowledged with %d copies on disk", c-1, copies)
 		}
 	}

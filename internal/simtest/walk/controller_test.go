@@ -56,11 +56,20 @@ func (w *world) removeUnclean(id state.ReplicaID) {
 	w.dead = len(h.Set)+len(h.ELR) == 0
 }
 
+// setMinISR changes the copies that are wanted: ELR is cleared first, and the version tells the master. No command of the
+// controller's state does it yet.
+func (w *world) setMinISR(n int) {
+	h := w.shard()
+	h.MinISR, h.ELR = n, nil
+	h.SetVersion++
+	w.trace("MinISR %d in version %d", n, h.SetVersion)
+}
+
 // view is what the controller shows right now.
 func (w *world) view() quorum.View {
 	h := w.shard()
 	v := quorum.View{
-		Epoch: record.Epoch(h.Epoch), Version: h.SetVersion,
+		Epoch: record.Epoch(h.Epoch), Version: h.SetVersion, MinISR: h.MinISR,
 		Master: quorum.Member{Replica: quorum.Replica(h.Master), Inc: quorum.Incarnation(h.MasterInc)},
 	}
 	for _, r := range h.Replicas {

@@ -2,6 +2,7 @@ package walk
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/perigee-mq/perigee/broker/repl/follower"
 	"github.com/perigee-mq/perigee/broker/repl/quorum"
@@ -97,9 +98,6 @@ func (n *node) start() {
 		n.register(false)
 	case n.inc == 0:
 		n.register(false)
-	case n.w.calm && state.Incarnation(n.inc) != n.w.shard().Replica(state.ReplicaID(n.id)).Incarnation:
-		n.inc = 0 // a copy of its registration came late: it has to register again, as a new process
-		n.w.kill(n)
 	}
 }
 
@@ -107,13 +105,17 @@ func (n *node) start() {
 // from a restart, so it counts as unclean.
 func (n *node) register(sure bool) {
 	w := n.w
-	if !sure && !w.calm && w.chance(8) {
-		return
-	}
-	r := w.apply(state.RegisterReplica{
+	asked := state.RegisterReplica{
 		Shard: group, Replica: state.ReplicaID(n.id), UUID: state.UUID{byte(n.id)}, Address: "127.0.0.1:1", MaxEpoch: state.Epoch(n.promised),
 		Last: state.Incarnation(n.last), Clean: n.stopped, LogEnd: int64(len(n.log)),
-	})
+	}
+	if !sure && !w.calm && w.chance(8) { // it gets lost, or comes when nobody waits for it
+		if w.cfg.mode == quorum.Durable {
+			w.send("registration", func() { w.apply(asked) })
+		}
+		return
+	}
+	r := w.apply(asked)
 	if r.Err != nil {
 		w.fail("replica %d can't register: %v", n.id, r.Err)
 		return
@@ -210,6 +212,11 @@ func (n *node) flush() {
 // seen is a view of the controller's that comes to a replica.
 func (n *node) seen(v quorum.View) {
 	if !n.up || n.inc == 0 {
+		return
+	}
+	if slices.ContainsFunc(v.Replicas, func(m quorum.Member) bool { return m.Replica == n.id && m.Inc > n.inc }) {
+		n.w.trace("%v: registered once more", n) // a late copy: this process is nobody any more
+		n.w.kill(n)
 		return
 	}
 	if n.m != nil {

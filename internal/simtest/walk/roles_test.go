@@ -38,7 +38,7 @@ func (n *node) promote(v quorum.View) {
 func (n *node) lead(v quorum.View, start record.Pos) {
 	end := record.Pos(len(n.log))
 	m, err := quorum.New(quorum.Options{
-		Self: n.member(), View: v, MinISR: n.w.cfg.minISR, Mode: n.w.cfg.mode,
+		Self: n.member(), View: v, Mode: n.w.cfg.mode,
 		Start: start, Written: end, Durable: record.Pos(n.durable), Confirm: n.confirm, Times: n.w.times,
 	}, n.w.now)
 	if err != nil {

@@ -16,15 +16,17 @@ var (
 )
 
 var configs = []config{
-	{"durable1", 3, quorum.Durable, 1},
-	{"durable2", 3, quorum.Durable, 2},
-	{"durable3", 3, quorum.Durable, 3},
-	{"memory2", 3, quorum.Memory, 2},
-	{"memory3", 3, quorum.Memory, 3},
-	{"durable2of4", 4, quorum.Durable, 2},
-	{"durable3of5", 5, quorum.Durable, 3},
-	{"memory2of4", 4, quorum.Memory, 2},
-	{"memory3of5", 5, quorum.Memory, 3},
+	{name: "durable1", replicas: 3, mode: quorum.Durable, minISR: 1},
+	{name: "durable2", replicas: 3, mode: quorum.Durable, minISR: 2},
+	{name: "durable3", replicas: 3, mode: quorum.Durable, minISR: 3},
+	{name: "memory2", replicas: 3, mode: quorum.Memory, minISR: 2},
+	{name: "memory3", replicas: 3, mode: quorum.Memory, minISR: 3},
+	{name: "durable2of4", replicas: 4, mode: quorum.Durable, minISR: 2},
+	{name: "durable3of5", replicas: 5, mode: quorum.Durable, minISR: 3},
+	{name: "memory2of4", replicas: 4, mode: quorum.Memory, minISR: 2},
+	{name: "durableAnyOf3", replicas: 3, mode: quorum.Durable, minISR: 2, varies: true},
+	{name: "durableAnyOf4", replicas: 4, mode: quorum.Durable, minISR: 2, varies: true},
+	{name: "memory3of5", replicas: 5, mode: quorum.Memory, minISR: 3},
 }
 
 func (w *world) resign(n *node) {

@@ -18,6 +18,7 @@ type config struct {
 	replicas int
 	mode     quorum.Mode
 	minISR   int
+	varies   bool // minISR changes now and then
 }
 
 // rules are those that the world can switch off.
@@ -197,6 +198,8 @@ func (w *world) step() {
 		n.hangUp()
 	case w.shard().Master == 0 || k < 989:
 		w.elect()
+	case w.cfg.varies && k < 994:
+		w.setMinISR(1 + w.rng.IntN(len(w.nodes)))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io/fs"
 	"path/filepath"
 
@@ -39,6 +40,23 @@ type Identity struct {
 	Shard     string `json:"shard"`      // name of the broker group, "" before
 	Replica   uint32 `json:"replica"`    // 0 before
 }
+
+// identityFile is the content of the file; one of a release before it had a checksum has none.
+type identityFile struct {
+	Identity
+	Sum string `json:"sum,omitempty"`
+}
+
+func (id Identity) sum() string {
+	return sumOf("%d %x %q %q %d", id.Format, id.UUID[:], id.ClusterID, id.Shard, id.Replica)
+}
+
+// sumOf is the CRC32C of what a small file says, in hex: one digit that is another makes other sense.
+func sumOf(format string, args ...any) string {
+	return fmt.Sprintf("%08x", crc32.Checksum(fmt.Appendf(nil, format, args...), crc32.MakeTable(crc32.Castagnoli)))
+}
+
+var errSum = errors.New("its checksum is wrong")
 
 // readIdentity reads the identity of a directory, or makes one for a new directory. A directory with a
 // log and without an identity is nobody's: it is refused.
@@ -81,8 +99,13 @@ func newIdentity(f vfs.FS, dir string) (Identity, error) {
 }
 
 func decodeIdentity(b []byte, path string) (Identity, error) {
-	var id Identity
-	if err := json.Unmarshal(b, &id); err != nil {
+	var f identityFile
+	err := json.Unmarshal(b, &f)
+	id := f.Identity
+	if err == nil && f.Sum != "" && f.Sum != id.sum() {
+		err = errSum
+	}
+	if err != nil {
 		return id, mqerr.New(mqerr.Corrupt, "%s is damaged (%w): bring it back from a copy, or start on an empty directory", path, err)
 	}
 	switch {
@@ -95,7 +118,7 @@ func decodeIdentity(b []byte, path string) (Identity, error) {
 }
 
 func (id Identity) write(f vfs.FS, path string) error {
-	b, err := json.MarshalIndent(id, "", "  ")
+	b, err := json.MarshalIndent(identityFile{id, id.sum()}, "", "  ")
 	if err != nil {
 		return err
 	}

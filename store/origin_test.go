@@ -177,3 +177,38 @@ func TestDamageBelowTheCheckpoint(t *testing.T) {
 	require.Equal(t, last.End, s.Checkpoint().Pos)
 	require.NoError(t, s.Close())
 }
+
+// TestSmallFilesEveryBit: no bit of what a directory promised, or of whose it is, can be another one unnoticed.
+//
+//fault:damage a bit of the files that say whose a directory is, or what it promised, is flipped => the start is refused, or they say the same
+func TestSmallFilesEveryBit(t *testing.T) {
+	fs := memfs.New()
+	b := storetest.MustOpen(t, fs, dir)
+	require.NoError(t, b.Store.Bind("c1", "a", 1))
+	require.NoError(t, b.Store.Promise(17, 30))
+	was := b.Store.Identity()
+	b.Close()
+	refused := 0
+	for _, name := range []string{"identity.json", "promise.json"} {
+		path := filepath.Join(dir, name)
+		good, err := vfs.ReadFile(fs, path)
+		require.NoError(t, err)
+		for i := range 8 * len(good) {
+			bad := bytes.Clone(good)
+			bad[i/8] ^= 1 << (i % 8)
+			require.NoError(t, vfs.ReplaceFile(fs, path, bad))
+			s, err := store.Open(options(fs))
+			if err != nil {
+				require.Contains(t, err.Error(), name)
+				refused++
+				continue
+			}
+			epoch, incarnation := s.Promised()
+			require.Equal(t, was, s.Identity(), "%s", bad)
+			require.EqualValues(t, []uint64{17, 30}, []uint64{uint64(epoch), incarnation}, "%s", bad)
+			require.NoError(t, s.Close())
+		}
+		require.NoError(t, vfs.ReplaceFile(fs, path, good))
+	}
+	require.Greater(t, refused, 500)
+}

@@ -17,14 +17,27 @@ type promise struct {
 	Incarnation uint64       `json:"incarnation"`
 }
 
+// promiseFile is the content of the file; one of a release before it had a checksum has none.
+type promiseFile struct {
+	promise
+	Sum string `json:"sum,omitempty"`
+}
+
+func (p promise) sum() string { return sumOf("%d %d", p.Epoch, p.Incarnation) }
+
 func readPromise(f vfs.FS, path string) (promise, error) {
 	var p promise
 	b, err := vfs.ReadFile(f, path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return p, nil
 	}
+	var in promiseFile
 	if err == nil {
-		err = json.Unmarshal(b, &p)
+		err = json.Unmarshal(b, &in)
+	}
+	p = in.promise
+	if err == nil && in.Sum != "" && in.Sum != p.sum() {
+		err = errSum
 	}
 	if err != nil {
 		return p, mqerr.New(mqerr.Corrupt, "%s is damaged (%w): restore it from a backup; without it this replica may serve an epoch that is over", path, err)
@@ -43,7 +56,7 @@ func (s *Store) Promise(epoch record.Epoch, incarnation uint64) error {
 		return mqerr.New(mqerr.Fenced, "epoch %d and incarnation %d are over: %s has promised epoch %d and incarnation %d",
 			epoch, incarnation, s.o.Dir, s.promise.Epoch, s.promise.Incarnation)
 	}
-	b, err := json.Marshal(p)
+	b, err := json.Marshal(promiseFile{p, p.sum()})
 	if err != nil {
 		return err
 	}

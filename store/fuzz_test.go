@@ -71,3 +71,14 @@ func FuzzOrigin(f *testing.F) {
 		}
 	})
 }
+
+func FuzzCopying(f *testing.F) {
+	f.Add([]byte(`{"at":4096,"emptied":true,"sum":"00000000"}`))
+	f.Add([]byte(`{`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		c, err := decodeCopying("copy.json", b)
+		if err != nil && !mqerr.Is(err, mqerr.Corrupt) || err == nil && (c.At < 0 || c.At%record.Align != 0) {
+			t.Fatal(c, err)
+		}
+	})
+}

@@ -76,6 +76,7 @@ type Store struct {
 	identity   Identity
 	promise    promise
 	clean      *Marker
+	copying    *copying // since Anew, until Copied
 	aside      []checkpoint.Damaged // checkpoints to be set aside
 	setAside   atomic.Int64
 
@@ -114,6 +115,9 @@ func (s *Store) open() (err error) {
 		return err
 	}
 	if s.promise, err = readPromise(s.o.FS, s.path(promiseName)); err != nil {
+		return err
+	}
+	if err := s.resumeAnew(); err != nil {
 		return err
 	}
 	for _, dir := range []string{LogDir, QueueDir, DedupDir, CheckpointDir} {

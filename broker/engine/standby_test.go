@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/perigee-mq/perigee/broker/retain"
 	"github.com/perigee-mq/perigee/internal/brokerapi"
 	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/internal/testseed"
@@ -298,4 +299,58 @@ func (w *world) together() bool {
 	w.ok(w.b.store.Close())
 	l.to.close(w.t)
 	return dropped
+}
+
+// TestStandbyAnew: a replica whose log ends before the master's begins copies that one from its beginning; with the
+// SNAPSHOT in it a standby can be made of it, whose views are the master's, byte for byte.
+func TestStandbyAnew(t *testing.T) {
+	fs, clock := retained(t)
+	b := newBench(t, Options{})
+	b.fs, b.clock = fs, clock
+	fs.Restart()
+	b.mustOpen()
+	_, err := b.engine.Retain(t.Context(), retain.Limits{Age: 2 * time.Second})
+	require.NoError(t, err)
+	b.mustSend(topicSync, "behind the SNAPSHOT")
+	log := b.store.Log()
+	require.Positive(t, log.First())
+
+	other := memfs.New()
+	own := &bench{t: t, fs: other, clock: clock, ready: make(chan brokerapi.Ready, 1024)} // it had something else
+	own.mustOpen()
+	own.define()
+	own.mustSend(topicSync, "of another time")
+	_, err = own.engine.Close()
+	require.NoError(t, err)
+	require.NoError(t, own.store.CloseClean(1))
+
+	require.NoError(t, store.Anew(storeOptions(other), log.First()))
+	st, err := store.Open(storeOptions(other))
+	require.NoError(t, err)
+	_, is := st.Copying()
+	require.True(t, is)
+	_, err = st.Log().Recover(log.First(), func(record.Record) error { return nil })
+	require.NoError(t, err)
+	for r := log.Chunks(log.First()); r.Pos() < log.Written(); {
+		c, err := r.Next(log.Written(), 100_000)
+		require.NoError(t, err)
+		require.NoError(t, st.Log().AppendChunk(c))
+	}
+	require.NoError(t, st.Copied())
+	require.NoError(t, st.Close())
+
+	f := openFollower(t, other, Options{Clock: clock})
+	require.NoError(t, f.engine.Apply(log.Written()))
+	require.Equal(t, log.Written(), f.engine.Applied())
+	var before map[string]string
+	require.NoError(t, b.engine.call(t.Context(), func(wr *writer) {
+		wr.flushAcks()
+		before = worldViews(wr.e)
+	}))
+	after := worldViews(f.engine)
+	delete(before, sectionDups) // ids of messages that are gone are not in the log
+	for name, data := range before {
+		require.Equal(t, data, after[name], "view %s", name)
+	}
+	f.close(t)
 }

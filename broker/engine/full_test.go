@@ -183,6 +183,24 @@ func TestLiteClientIsBounded(t *testing.T) {
 	require.Equal(t, brokerapi.HashClient("one"), b.event().Client)
 }
 
+// TestNewBoundOfAClientIsTold: a client that waits at its bound hears when the group gets a larger one.
+func TestNewBoundOfAClientIsTold(t *testing.T) {
+	b := newBench(t, Options{})
+	b.mustOpen()
+	b.defineBounded(0, 2, 10)
+	b.mustSend(topicSync, many(10)...)
+	out, _, _ := b.armed(topicSync, groupA, "one", 5)
+	require.Len(t, out, 2)
+	none, _, full := b.armed(topicSync, groupA, "one", 5)
+	require.Empty(t, none)
+	require.True(t, full)
+	b.noEvent()
+	b.defineBounded(0, 3, 11)
+	require.Equal(t, brokerapi.Ready{Topic: 1, Group: 1, Client: brokerapi.HashClient("one"), Count: 1}, b.event())
+	out, _, _ = b.armed(topicSync, groupA, "one", 5)
+	require.Len(t, out, 1)
+}
+
 // TestTableIsBounded: nothing new is handed out at the bound of all groups, but what came back is.
 func TestTableIsBounded(t *testing.T) {
 	b := newBench(t, Options{InFlightTable: 4})

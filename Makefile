@@ -101,7 +101,7 @@ bench-start: build ## measure starts with ten million messages, then with 10,000
 	@go run ./internal/startbench -messages 2000000 -topics 10000
 
 .PHONY: fuzz
-fuzz: ## run every fuzz target for FUZZTIME (default 20s), with a table of what came of it
+fuzz: ## run every fuzz target for FUZZTIME (default 20s), with a table; FUZZCPU=600: until each has had that much in all (docs/fuzzing.tsv)
 	@hack/fuzz.sh
 
 # As long as CI has time for each.

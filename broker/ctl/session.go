@@ -24,6 +24,8 @@ type Session struct {
 	Definer Definer
 	// Defined is called once, when the first whole set of definitions is logged. May be nil.
 	Defined func()
+
+	heard bool // the controller has sent something on the last stream; read when that is over
 }
 
 // Run keeps the session until ctx ends, which resigns, or the controller says that this incarnation
@@ -42,10 +44,10 @@ func (s *Session) Run(ctx context.Context) error {
 			return err
 		}
 		if time.Since(began) > settled {
-			pause, told, away = retryFirst, "", time.Now()
+			pause, told = retryFirst, ""
 		}
-		if away.IsZero() {
-			away = began
+		if s.heard || away.IsZero() {
+			s.heard, away = false, time.Now()
 		}
 		// A change of the lead is nobody's concern.
 		if text := err.Error(); text != told && time.Since(away) >= tellAfter {
@@ -170,6 +172,7 @@ func (s *Session) receive(ctx context.Context, st stream, applied chan<- uint64)
 		if up.GetFenced() {
 			return mqerr.New(mqerr.Fenced, "the controller has given this broker's place to a later start of it: this process must not serve")
 		}
+		s.heard = true
 		d := up.GetDefinitions()
 		if d == nil {
 			continue

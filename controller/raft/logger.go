@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 
 	hclog "github.com/hashicorp/go-hclog"
 )
@@ -53,8 +54,14 @@ func (l *logger) Info(msg string, args ...any) { l.put(slog.LevelDebug, msg, arg
 // Warn logs at debug.
 func (l *logger) Warn(msg string, args ...any) { l.put(slog.LevelDebug, msg, args) }
 
-// Error logs at error.
-func (l *logger) Error(msg string, args ...any) { l.put(slog.LevelError, msg, args) }
+// Error logs at error, or at debug what is said of nodes that are away.
+func (l *logger) Error(msg string, args ...any) {
+	level := slog.LevelError
+	if slices.ContainsFunc(unreached, func(begin string) bool { return strings.HasPrefix(msg, begin) }) {
+		level = slog.LevelDebug
+	}
+	l.put(level, msg, args)
+}
 
 // With returns a logger that adds args to every record.
 func (l *logger) With(args ...any) hclog.Logger {
@@ -73,6 +80,10 @@ type peerLogger struct{ hclog.Logger }
 
 // strange are the library's messages about that.
 var strange = []string{"failed to decode incoming command", "failed to flush response"}
+
+// unreached begin the library's messages about a node that is away: several a second for each. The node
+// itself says so once (observe).
+var unreached = []string{"failed to heartbeat to", "failed to appendEntries to", "failed to make request", "failed to pipeline appendEntries", "failed to send snapshot", "failed to install snapshot", "failed to transfer leadership"}
 
 // Error logs at error, or at debug what strangers cause.
 func (l peerLogger) Error(msg string, args ...any) {

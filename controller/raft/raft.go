@@ -53,7 +53,7 @@ type Options struct {
 	// Join makes a new directory wait until a cluster takes the node in.
 	Join bool
 	// Election is how long a follower bears silence before it stands for election, and about how long an
-	// election may take; a leader that reaches no majority steps down within it. Default 500 ms, at least 50 ms.
+	// election may take; a leader that reaches no majority steps down within it. Default 400 ms, at least 50 ms.
 	Election time.Duration
 	// SnapshotEntries is how many entries make a new snapshot. Default 2048. The log keeps four times as many; a
 	// node that is further behind gets the snapshot.
@@ -85,6 +85,7 @@ type Node struct {
 	raft    *hraft.Raft
 	failed  chan error
 	notify  chan bool
+	seen    chan hraft.Observation
 	wg      sync.WaitGroup
 	idMu    sync.Mutex // guards dir.v
 }
@@ -99,7 +100,7 @@ func Open(o Options) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{o: o, dir: d, failed: make(chan error, 1), notify: make(chan bool, 8), closing: make(chan struct{})}
+	n := &Node{o: o, dir: d, failed: make(chan error, 1), notify: make(chan bool, 8), seen: make(chan hraft.Observation, 64), closing: make(chan struct{})}
 	if err := n.start(); err != nil {
 		if n.store != nil {
 			err = errors.Join(err, n.store.Close())
@@ -107,6 +108,7 @@ func Open(o Options) (*Node, error) {
 		return nil, errors.Join(err, d.close())
 	}
 	n.wg.Go(n.follow)
+	n.observe()
 	return n, nil
 }
 
@@ -232,6 +234,7 @@ func (n *Node) Close() error {
 	close(n.closing)
 	err := n.raft.Shutdown().Error()
 	close(n.notify) // Shutdown has waited for every goroutine that sends to it
+	close(n.seen)
 	n.wg.Wait()
 	return errors.Join(err, n.store.Close(), n.dir.close())
 }

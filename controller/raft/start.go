@@ -20,7 +20,7 @@ import (
 // electionDefault is shorter than the library's second, so that a new leader answers within two seconds of
 // the death of the old one; a vote is one fdatasync and one round trip, both far below it.
 const (
-	electionDefault = 500 * time.Millisecond
+	electionDefault = 400 * time.Millisecond
 	electionMin     = 50 * time.Millisecond
 )
 

@@ -15,7 +15,8 @@ import (
 )
 
 // Invoke makes a call at one node after another until one has answered it, or ctx ends. Errors are gRPC
-// statuses, as those of other connections; UnknownOutcome says that the node that had the call went away.
+// statuses, as those of other connections; UnknownOutcome says that the node that had the call went away,
+// Unavailable that none leads, or none is reached.
 func (c *Conn) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
 	bound := ctx
 	if _, ok := ctx.Deadline(); !ok {
@@ -33,19 +34,21 @@ func (c *Conn) Invoke(ctx context.Context, method string, args, reply any, opts 
 			return nil
 		}
 		again := false
+		said := err
 		switch kind := mqerr.KindOf(rpc.FromStatus(err)); {
 		case !rpc.Answered(err) && status.Code(err) == codes.Unavailable:
 			c.leave(addr, "")
 			err = mqerr.New(mqerr.UnknownOutcome, "controller %s went away over this call: %w", addr, err)
-			again = slices.Contains(repeatable, method)
+			said, again = err, slices.Contains(repeatable, method)
 		case kind == mqerr.NotLeader || kind == mqerr.Draining:
 			c.leave(addr, rpc.LeaderOf(rpc.FromStatus(err)))
 			again = true // nothing was done
+			said = mqerr.New(mqerr.Unavailable, "%s", rpc.FromStatus(err).Error())
 		}
 		if !again || !rest(bound, pause) {
-			return rpc.ToStatus(err)
+			return rpc.ToStatus(said)
 		}
-		before = err
+		before = said
 	}
 }
 

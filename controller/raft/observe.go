@@ -1,0 +1,40 @@
+package raft
+
+import (
+	"log/slog"
+	"time"
+
+	hraft "github.com/hashicorp/raft"
+)
+
+// awayAfter is how long a node may be silent before the leader's log says so.
+const awayAfter = 2 * time.Second
+
+// observe lets the leader's log say once that another node is away, and when it is back. The library tells
+// of every heartbeat that fails; it is not waited for.
+func (n *Node) observe() {
+	n.raft.RegisterObserver(hraft.NewObserver(n.seen, false, func(o *hraft.Observation) bool {
+		switch o.Data.(type) {
+		case hraft.FailedHeartbeatObservation, hraft.ResumedHeartbeatObservation:
+			return true
+		}
+		return false
+	}))
+	n.wg.Go(func() {
+		away := map[hraft.ServerID]bool{}
+		for o := range n.seen {
+			switch o := o.Data.(type) {
+			case hraft.FailedHeartbeatObservation:
+				if !away[o.PeerID] && time.Since(o.LastContact) >= awayAfter {
+					away[o.PeerID] = true
+					n.o.Log.Warn("a controller does not answer the leader: the others go on as long as they are a majority; start it, or replace it", slog.String("controller", string(o.PeerID)))
+				}
+			case hraft.ResumedHeartbeatObservation:
+				if away[o.PeerID] {
+					delete(away, o.PeerID)
+					n.o.Log.Info("a controller answers the leader again", slog.String("controller", string(o.PeerID)))
+				}
+			}
+		}
+	})
+}

@@ -106,7 +106,7 @@ func isFull(err error) bool {
 }
 
 // write does a write of the log or of a vote until the disk takes it: with the ballast's space at first,
-// then it waits. Any other failure is final.
+// then it waits, unless the node is being opened. Any other failure is final.
 func (s *store) write(do func() error) error {
 	for {
 		err := do()
@@ -115,6 +115,9 @@ func (s *store) write(do func() error) error {
 		}
 		if s.ballast.spend() {
 			continue
+		}
+		if s.opening.Load() {
+			return mqerr.New(mqerr.DiskFull, "the controller's disk is full: make room for %d MiB in %s and start again: %w", 3*ballastBytes>>20, s.ballast.dir, err)
 		}
 		timer := time.NewTimer(fullPause)
 		select {

@@ -2,12 +2,17 @@ package raft
 
 import (
 	"fmt"
+	"log/slog"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/perigee-mq/perigee/controller/state"
 	"github.com/perigee-mq/perigee/internal/mqerr"
+	"github.com/perigee-mq/perigee/internal/vfs"
 	"github.com/perigee-mq/perigee/internal/vfs/smalldisk"
 )
 
@@ -131,4 +136,69 @@ func TestStartOnFullDisk(t *testing.T) {
 		t.Error("it was spent twice")
 	}
 	disk.Empty()
+}
+
+// A controller that is started on a disk that is full to the last byte does not hang: a new directory is refused, one
+// that was in use comes up and leads when there is room.
+//
+//fault:space a controller starts on a disk that is full to the last byte => a new directory is refused with what to do, one that was in use leads when there is room; neither hangs
+func TestOpenWithoutAnySpace(t *testing.T) {
+	disk := smalldisk.Mount(t, 16<<20)
+	dir := filepath.Join(disk.Dir, "controller")
+	n := mustOpen(t, Options{Dir: dir})
+	n.put(t, "before")
+	n.ballast.spend()
+	n.stop(t)
+	for left := int64(0); left <= 160<<10; left += 4 << 10 {
+		d := dir
+		if left > 0 {
+			d = filepath.Join(disk.Dir, fmt.Sprint("new", left))
+		}
+		disk.Fill(left)
+		type opened struct {
+			n   *Node
+			err error
+		}
+		done := make(chan opened, 1)
+		go func() {
+			n, err := Open(Options{Dir: d, ID: "c1", Log: slog.New(slog.DiscardHandler), Leading: func(bool) {}})
+			done <- opened{n, err}
+		}()
+		select {
+		case o := <-done:
+			disk.Empty()
+			switch {
+			case o.err == nil:
+				if err := o.n.Close(); err != nil {
+					t.Error(err)
+				}
+			case left == 0:
+				t.Errorf("a directory in use: %v", o.err)
+			case !isFull(o.err):
+				t.Errorf("%d bytes left: %v", left, o.err)
+			}
+			if err := os.RemoveAll(filepath.Join(disk.Dir, fmt.Sprint("new", left))); err != nil {
+				t.Fatal(err)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatalf("with %d bytes left it hangs", left)
+		}
+	}
+}
+
+// TestOpeningDoesNotWait: a write of a node that is being opened is refused when nothing is left for it.
+func TestOpeningDoesNotWait(t *testing.T) {
+	s := &store{ballast: &ballast{fs: vfs.OS, dir: t.TempDir(), log: slog.New(slog.DiscardHandler)}, closing: make(chan struct{})}
+	s.opening.Store(true)
+	done := make(chan error, 1)
+	go func() { done <- s.write(func() error { return unix.ENOSPC }) }()
+	select {
+	case err := <-done:
+		if !mqerr.Is(err, mqerr.DiskFull) || !isFull(err) {
+			t.Errorf("%v", err)
+		}
+	case <-time.After(10 * time.Second):
+		close(s.closing)
+		t.Error("it waits")
+	}
 }

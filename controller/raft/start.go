@@ -89,6 +89,7 @@ func (n *Node) start() error {
 	n.ballast = &ballast{fs: vfs.OS, dir: n.o.Dir, log: n.o.Log}
 	n.ballast.keep()
 	n.store = &store{BoltStore: bolt, fail: n.fail, ballast: n.ballast, closing: n.closing}
+	n.store.opening.Store(true)
 	logs, err := hraft.NewLogCache(512, n.store)
 	if err != nil {
 		return err
@@ -121,6 +122,7 @@ func (n *Node) start() error {
 	if err == nil && (there || !n.o.Join) {
 		err = n.dir.found()
 	}
+	n.store.opening.Store(false)
 	if err == nil {
 		n.machine = &machine{state: state.New(), release: n.o.Release, applied: n.o.Applied, restored: n.o.Restored, fail: n.fail, learn: n.learn}
 		n.raft, err = hraft.NewRaft(conf, n.machine, logs, n.store, snaps, transport)

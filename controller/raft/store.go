@@ -2,6 +2,7 @@ package raft
 
 import (
 	"errors"
+	"sync/atomic"
 
 	hraft "github.com/hashicorp/raft"
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
@@ -17,6 +18,8 @@ type store struct {
 	fail    func(error)
 	ballast *ballast
 	closing chan struct{} // closed when the node stops: nobody waits for space then
+	// opening: the node is not there yet, so that nobody could stop a write that waits for space.
+	opening atomic.Bool
 }
 
 func (s *store) check(err error) error {

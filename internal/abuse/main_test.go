@@ -5,8 +5,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -19,6 +17,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	rmqv2 "github.com/perigee-mq/perigee/api/apache/rocketmq/v2"
+	"github.com/perigee-mq/perigee/internal/testbin"
 )
 
 // full says that the tests have their full size.
@@ -32,13 +31,9 @@ func size(short, all int) int {
 	return short
 }
 
-var scratch string
-
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if scratch != "" {
-		_ = os.RemoveAll(scratch)
-	}
+	testbin.Remove()
 	if code == 0 {
 		if err := goleak.Find(); err != nil {
 			fmt.Println("FAIL:", err)
@@ -47,25 +42,6 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(code)
 }
-
-// program is the program under test, built once; TEST_PERIGEE_BIN names one that is there already.
-var program = sync.OnceValues(func() (string, error) {
-	if bin := os.Getenv("TEST_PERIGEE_BIN"); bin != "" {
-		return bin, nil
-	}
-	dir, err := os.MkdirTemp("", "perigee-abuse-")
-	if err != nil {
-		return "", err
-	}
-	scratch = dir
-	bin := filepath.Join(dir, "perigee")
-	cmd := exec.Command("go", "build", "-o", bin, "github.com/perigee-mq/perigee/cmd/perigee")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building perigee: %w\n%s", err, out)
-	}
-	return bin, nil
-})
 
 // log keeps what a process logs.
 type log struct {
@@ -95,7 +71,7 @@ type server struct {
 // serve starts a process with a memory limit in MiB. It must end well, and its log must not speak of a bug.
 func serve(t *testing.T, mib int, args ...string) *server {
 	t.Helper()
-	bin, err := program()
+	bin, err := testbin.Path()
 	require.NoError(t, err)
 	l := &log{}
 	p, err := launch(bin, t.TempDir(), l, append([]string{"--memory-limit", fmt.Sprintf("%dMiB", mib)}, args...)...)

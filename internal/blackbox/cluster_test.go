@@ -12,6 +12,7 @@ import (
 
 	rmqv2 "github.com/perigee-mq/perigee/api/apache/rocketmq/v2"
 	adminv1 "github.com/perigee-mq/perigee/api/perigee/admin/v1"
+	"github.com/perigee-mq/perigee/internal/testbin"
 )
 
 // cluster is one controller, the broker groups a and b, and two proxies, each a process.
@@ -76,7 +77,7 @@ func (k *cluster) stop() {
 // run starts a process that must end well when the test does, unless it was killed.
 func (k *cluster) run(name string, args ...string) (*process, map[string]string) {
 	k.t.Helper()
-	bin, err := program()
+	bin, err := testbin.Path()
 	if err != nil {
 		k.t.Fatal(err)
 	}

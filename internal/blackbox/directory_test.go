@@ -6,13 +6,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/perigee-mq/perigee/internal/testbin"
 )
 
 // refuses starts a process that must end by itself, with an exit code that is not 0 and a text that has
 // these words in it.
 func refuses(t *testing.T, args []string, words ...string) {
 	t.Helper()
-	bin, err := program()
+	bin, err := testbin.Path()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +105,7 @@ func TestDevDirectory(t *testing.T) {
 // TestTemporaryDirectory: dev without a directory removes the one it made.
 func TestTemporaryDirectory(t *testing.T) {
 	t.Parallel()
-	bin, err := program()
+	bin, err := testbin.Path()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,12 +5,13 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/perigee-mq/perigee/internal/testbin"
 )
 
 func TestMain(m *testing.M) {
@@ -28,9 +29,7 @@ func TestMain(m *testing.M) {
 			code = 1
 		}
 	}
-	if scratch != "" {
-		_ = os.RemoveAll(scratch)
-	}
+	testbin.Remove()
 	http.DefaultClient.CloseIdleConnections()
 	if err := goleak.Find(); err != nil && code == 0 {
 		fmt.Println("FAIL:", err)
@@ -38,28 +37,6 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(code)
 }
-
-// scratch is a directory for all tests, removed at the end.
-var scratch string
-
-// program is the program under test.
-var program = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "perigee-blackbox-")
-	if err != nil {
-		return "", err
-	}
-	scratch = dir
-	if bin := os.Getenv("TEST_PERIGEE_BIN"); bin != "" {
-		return bin, nil
-	}
-	bin := filepath.Join(dir, "perigee")
-	cmd := exec.Command("go", "build", "-o", bin, "github.com/perigee-mq/perigee/cmd/perigee")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building perigee: %w\n%s", err, out)
-	}
-	return bin, nil
-})
 
 // dev is a perigee dev process and its addresses.
 type dev struct {
@@ -71,11 +48,15 @@ type dev struct {
 var shared dev
 
 var startShared = sync.OnceValue(func() error {
-	bin, err := program()
+	bin, err := testbin.Path()
 	if err != nil {
 		return err
 	}
-	shared, err = newDev("shared", bin, filepath.Join(scratch, "shared"))
+	dir, err := testbin.Dir()
+	if err != nil {
+		return err
+	}
+	shared, err = newDev("shared", bin, filepath.Join(dir, "shared"))
 	return err
 })
 
@@ -99,7 +80,7 @@ func sharedDev(t *testing.T) dev {
 // ownDev starts a server for one test.
 func ownDev(t *testing.T) dev {
 	t.Helper()
-	bin, err := program()
+	bin, err := testbin.Path()
 	if err != nil {
 		t.Fatal(err)
 	}

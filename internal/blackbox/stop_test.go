@@ -21,6 +21,7 @@ import (
 
 	rmqv2 "github.com/perigee-mq/perigee/api/apache/rocketmq/v2"
 	controllerv1 "github.com/perigee-mq/perigee/api/perigee/controller/v1"
+	"github.com/perigee-mq/perigee/internal/testbin"
 )
 
 // stoppable is a dev process on fixed ports that a test stops.
@@ -47,7 +48,7 @@ func newStoppable(t *testing.T, more ...string) *stoppable {
 
 func (s *stoppable) start(more ...string) {
 	s.t.Helper()
-	bin, err := program()
+	bin, err := testbin.Path()
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -4,13 +4,12 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/perigee-mq/perigee/internal/testbin"
 )
 
 var (
@@ -25,9 +24,7 @@ var (
 func TestMain(m *testing.M) {
 	flag.Parse()
 	code := m.Run()
-	if scratch != "" {
-		_ = os.RemoveAll(scratch)
-	}
+	testbin.Remove()
 	if code == 0 {
 		if err := goleak.Find(); err != nil {
 			fmt.Println("FAIL:", err)
@@ -36,28 +33,6 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(code)
 }
-
-// scratch is a directory for the program, removed at the end.
-var scratch string
-
-// program makes the binary once; TEST_PERIGEE_BIN names one that is there.
-var program = sync.OnceValues(func() (string, error) {
-	if bin := os.Getenv("TEST_PERIGEE_BIN"); bin != "" {
-		return bin, nil
-	}
-	dir, err := os.MkdirTemp("", "perigee-crash-")
-	if err != nil {
-		return "", err
-	}
-	scratch = dir
-	bin := filepath.Join(dir, "perigee")
-	cmd := exec.Command("go", "build", "-o", bin, "github.com/perigee-mq/perigee/cmd/perigee")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building perigee: %w\n%s", err, out)
-	}
-	return bin, nil
-})
 
 // firstSeed is the seed of the first episode.
 func firstSeed() uint64 {

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"github.com/perigee-mq/perigee/internal/testbin"
 )
 
 // place is a running service: one process, or a cluster of them.
@@ -32,7 +34,7 @@ func newPlace(mode, dir string, retention bool) (*place, error) {
 	if retention {
 		small = slices.Concat(small, tight)
 	}
-	bin, err := program()
+	bin, err := testbin.Path()
 	if err != nil {
 		return nil, err
 	}

@@ -43,8 +43,9 @@ type Ack struct {
 	Written, Durable record.Pos
 }
 
-// Hello begins a session: the stream to the master is there. The caller says more of the log than stands here; Epoch
-// is what is promised. Unavailable while there is no master to follow, or the promise is not on disk.
+// Hello begins a session: the stream to the master is there. The caller adds who it is, the promised epoch and the last
+// record; when asked for MoreSpans it says the same again with the next page of spans (replica.Index.Page).
+// Unavailable while there is no master to follow, the promise is not on disk, or a stream is there (Lost ends it).
 func (c *Core) Hello() (replica.Hello, error) {
 	switch {
 	case c.failed != nil:
@@ -187,7 +188,8 @@ func (c *Core) Appended(b Batch) (Todo, error) {
 	return Todo{Ack: true}, nil
 }
 
-// Flushed says that the log is on disk up to an end.
+// Flushed says that the log, as it is now, is on disk up to an end. What was flushed before a cut says nothing of
+// what was appended behind it: no flush may be under way while the log is cut.
 func (c *Core) Flushed(durable record.Pos) Todo {
 	c.durable = max(c.durable, min(durable, c.log.End()))
 	return Todo{Ack: c.state == CatchingUp || c.state == InSync}

@@ -104,7 +104,7 @@ type Options struct {
 	Times Times
 }
 
-// Out is what a call led to.
+// Out is what a call led to. It counts beside an error, too.
 type Out struct {
 	Confirm record.Pos // C
 	Moved   bool       // C is further than before the call
@@ -165,7 +165,7 @@ func New(o Options, now time.Duration) (*Core, error) {
 		written: o.Written, durable: o.Durable, confirm: o.Confirm, began: now, now: now,
 	}
 	c.know(v)
-	c.step()
+	c.advance()
 	return c, nil
 }
 

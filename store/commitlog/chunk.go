@@ -137,8 +137,18 @@ func (r *ChunkReader) segment(pos record.Pos) (source, error) {
 	return source{}, mqerr.New(mqerr.Corrupt, "%s: no file holds position %d", r.l.o.Dir, pos)
 }
 
-// record returns the header and the stored bytes of the record at pos, verified.
-func (r *ChunkReader) record(in source, pos record.Pos) (record.Header, []byte, error) {
+// record returns the header and the stored bytes of the record at pos, verified. What the disk cannot read is Corrupt.
+func (r *ChunkReader) record(in source, pos record.Pos) (h record.Header, b []byte, err error) {
+	if !in.mapped {
+		return r.verified(in, pos)
+	}
+	if lost := in.view.Guard(func() error { h, b, err = r.verified(in, pos); return nil }); lost != nil {
+		err = at(in.seg, pos, lost)
+	}
+	return h, b, err
+}
+
+func (r *ChunkReader) verified(in source, pos record.Pos) (record.Header, []byte, error) {
 	head, err := r.bytes(in, pos, record.HeaderSize)
 	if err != nil {
 		return record.Header{}, nil, err

@@ -13,6 +13,7 @@ import (
 	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/internal/vfs"
 	"github.com/perigee-mq/perigee/store/record"
+	"github.com/perigee-mq/perigee/store/segment"
 )
 
 // HolesName is the file in the log's directory that lists its holes.
@@ -181,6 +182,24 @@ func (l *Log) keepHoles(all []Hole) error {
 // DamagedName is the file beside the segments with what was left of a hole.
 func DamagedName(h Hole) string { return fmt.Sprintf("damaged-%020d-%020d", h.From, h.To) }
 
+// readWhatIs is ReadAt with zeros for what the disk cannot read.
+func readWhatIs(s *segment.Segment, b []byte, pos record.Pos) error {
+	err := s.ReadAt(b, pos)
+	if !mqerr.Is(err, mqerr.Corrupt) {
+		return err
+	}
+	if len(b) > pageBytes {
+		for lo := 0; lo < len(b); lo += pageBytes {
+			if err := readWhatIs(s, b[lo:min(lo+pageBytes, len(b))], pos+record.Pos(lo)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	clear(b)
+	return nil
+}
+
 // keepBytes copies what is in files of a hole. Gaps are left out.
 func (l *Log) keepBytes(h Hole) (err error) {
 	path := filepath.Join(l.o.Dir, DamagedName(h))
@@ -193,7 +212,7 @@ func (l *Log) keepBytes(h Hole) (err error) {
 	for _, s := range *l.segs.Load() {
 		for pos := max(h.From, s.Base()); pos < min(h.To, s.End()) && err == nil; {
 			b := buf[:min(record.Pos(len(buf)), min(h.To, s.End())-pos)]
-			if err = s.ReadAt(b, pos); err == nil {
+			if err = readWhatIs(s, b, pos); err == nil {
 				_, err = f.WriteAt(b, done)
 			}
 			pos, done = pos+record.Pos(len(b)), done+int64(len(b))
@@ -209,14 +228,14 @@ func (l *Log) keepBytes(h Hole) (err error) {
 }
 
 // HeaderAt reads the header at a position into buf, of record.HeaderSize bytes; ok is false if what stands there
-// is none, or none of that position. Nothing else of the record is looked at.
+// is none, or none of that position, or the disk cannot read it. Nothing else of the record is looked at.
 func (l *Log) HeaderAt(pos record.Pos, buf []byte) (h record.Header, ok bool, err error) {
 	s := l.find(pos)
 	if s == nil || pos+record.HeaderSize > s.End() {
 		return h, false, nil
 	}
 	if err := s.ReadAt(buf, pos); err != nil {
-		return h, false, err
+		return h, false, unlessLost(err)
 	}
 	h, err = record.DecodeHeader(buf)
 	return h, err == nil && h.Pos == pos && h.End() <= s.End(), nil

@@ -34,8 +34,8 @@ func (l *Log) Hot(pos record.Pos) bool {
 }
 
 // Read returns the record at a position, verified. size is its whole length as Seal returned it, or 0 if
-// the caller does not know. The body is valid until the Ref is released. Damage is an error of kind
-// Corrupt, a position that was deleted, or that is in a hole, one of kind NotFound.
+// the caller does not know. The body is valid until the Ref is released. Damage, and what the disk cannot read, is an
+// error of kind Corrupt, a position that was deleted, or that is in a hole, one of kind NotFound.
 func (l *Log) Read(pos record.Pos, size uint32) (record.Record, Ref, error) {
 	if pos < l.First() {
 		return record.Record{}, Ref{}, l.deleted(pos)
@@ -66,12 +66,16 @@ func (l *Log) read(pos record.Pos, size uint32) (record.Record, Ref, error) {
 }
 
 func (l *Log) readHot(s *segment.Segment, v segment.View, pos record.Pos, size uint32) (record.Record, Ref, error) {
-	h, err := check(v.Bytes(pos, record.HeaderSize), pos, size)
-	if err == nil {
-		var r record.Record
-		if r, err = decode(v.Bytes(pos, h.Stored())); err == nil {
-			return r, Ref{view: v}, nil
+	var r record.Record
+	err := v.Guard(func() error {
+		h, err := check(v.Bytes(pos, record.HeaderSize), pos, size)
+		if err == nil {
+			r, err = decode(v.Bytes(pos, h.Stored()))
 		}
+		return err
+	})
+	if err == nil {
+		return r, Ref{view: v}, nil
 	}
 	v.Release()
 	return record.Record{}, Ref{}, at(s, pos, err)

@@ -193,6 +193,9 @@ func (l *Log) replay(from, promised record.Pos, apply func(record.Record) error,
 			}
 		}
 		if !ok {
+			if s.blind && !l.o.SkipDamage { // what is there may have been promised
+				return r, s.pos, mqerr.New(mqerr.Corrupt, "%w: check the disk; bring the file back from a copy or a replica, or %s", s.why, repairAdvice)
+			}
 			if l.o.SkipDamage && r.End < promised { // the end of a batch was promised and is not there
 				if err := flush(s.pos); err != nil {
 					return r, s.pos, err

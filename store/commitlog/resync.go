@@ -12,11 +12,12 @@ import (
 // so nothing else passes for one: bytes of a message that look like a record would have to name the very
 // place they were stored at, and to fit the checksum.
 type finder struct {
-	segs  []*segment.Segment
-	epoch record.Epoch // of the last record before the damage
-	buf   []byte
-	lo    record.Pos // of buf
-	body  []byte
+	segs   []*segment.Segment
+	epoch  record.Epoch // of the last record before the damage
+	buf    []byte
+	lo     record.Pos // of buf
+	narrow record.Pos // a read that went up to here met something that the disk cannot read
+	body   []byte
 }
 
 // next returns the position of the first whole record behind pos; false if there is none.
@@ -61,7 +62,7 @@ func (f *finder) behind(s *segment.Segment, pos record.Pos) (record.Pos, bool, e
 		return 0, false, nil
 	}
 	if err := s.ReadAt(head[:], pos); err != nil {
-		return 0, false, err
+		return 0, false, unlessLost(err)
 	}
 	h, err := record.DecodeHeader(head[:])
 	if err != nil || h.Pos != pos || h.End() >= s.End() {
@@ -78,7 +79,7 @@ func (f *finder) sizeOnly(s *segment.Segment, pos, at record.Pos) (bool, error) 
 	}
 	b := make([]byte, at-pos)
 	if err := s.ReadAt(b, pos); err != nil {
-		return false, err
+		return false, unlessLost(err)
 	}
 	binary.LittleEndian.PutUint32(b[record.SizeOffset:], uint32(len(b)))
 	h, err := record.DecodeHeader(b)
@@ -89,13 +90,13 @@ func (f *finder) sizeOnly(s *segment.Segment, pos, at record.Pos) (bool, error) 
 func (f *finder) in(s *segment.Segment, pos record.Pos) (record.Pos, bool, error) {
 	for ; pos+record.HeaderSize <= s.End(); pos += record.Align {
 		if pos < f.lo || pos+record.HeaderSize > f.lo+record.Pos(len(f.buf)) {
-			if f.buf == nil {
-				f.buf = make([]byte, scanBytes)
-			}
-			f.buf, f.lo = f.buf[:min(scanBytes, s.End()-pos)], pos
-			if err := s.ReadAt(f.buf, pos); err != nil {
-				f.buf = nil
+			behind, err := f.load(s, pos)
+			if err != nil {
 				return 0, false, err
+			}
+			if behind > pos {
+				pos = behind - record.Align
+				continue
 			}
 		}
 		if binary.LittleEndian.Uint64(f.buf[pos-f.lo+record.PosOffset:]) != uint64(pos) {
@@ -108,6 +109,41 @@ func (f *finder) in(s *segment.Segment, pos record.Pos) (record.Pos, bool, error
 	return 0, false, nil
 }
 
+// sectorBytes is the least that a disk loses.
+const sectorBytes = 512
+
+// load reads from pos on, a header at least. If the disk cannot, it returns where to go on behind that.
+func (f *finder) load(s *segment.Segment, pos record.Pos) (behind record.Pos, err error) {
+	sector := pos + record.Pos(sectorBytes-int64(pos-s.Base())%sectorBytes) // the end of the one that pos is in
+	for _, end := range []record.Pos{pos + scanBytes, sector + record.HeaderSize, sector} {
+		n := min(end, s.End()) - pos
+		if end == pos+scanBytes && pos < f.narrow || n < record.HeaderSize {
+			continue
+		}
+		if cap(f.buf) < scanBytes {
+			f.buf = make([]byte, scanBytes)
+		}
+		f.buf, f.lo = f.buf[:n], pos
+		if err = s.ReadAt(f.buf, pos); err == nil {
+			return pos, nil
+		}
+		f.buf = f.buf[:0]
+		if !mqerr.Is(err, mqerr.Corrupt) {
+			return 0, err
+		}
+		f.narrow = max(f.narrow, pos+n)
+	}
+	return sector, nil
+}
+
+// unlessLost is an error of a read, nil if it is that the disk cannot read what was to be read.
+func unlessLost(err error) error {
+	if mqerr.Is(err, mqerr.Corrupt) {
+		return nil
+	}
+	return err
+}
+
 // whole tells whether a record of this log stands at pos.
 func (f *finder) whole(s *segment.Segment, pos record.Pos) (bool, error) {
 	var head [record.HeaderSize]byte
@@ -115,7 +151,7 @@ func (f *finder) whole(s *segment.Segment, pos record.Pos) (bool, error) {
 		return false, nil
 	}
 	if err := s.ReadAt(head[:], pos); err != nil {
-		return false, err
+		return false, unlessLost(err)
 	}
 	h, err := record.DecodeHeader(head[:])
 	if err != nil || h.Pos != pos || h.End() > s.End() || h.Epoch < f.epoch || h.Size > bodyBytesMax+record.HeaderSize {
@@ -123,7 +159,7 @@ func (f *finder) whole(s *segment.Segment, pos record.Pos) (bool, error) {
 	}
 	grow(&f.body, h.Stored())
 	if err := s.ReadAt(f.body, pos); err != nil {
-		return false, err
+		return false, unlessLost(err)
 	}
 	return h.Check(f.body) == nil, nil
 }

@@ -2,13 +2,15 @@ package commitlog
 
 import (
 	"bytes"
+	"slices"
 
 	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/store/record"
 	"github.com/perigee-mq/perigee/store/segment"
 )
 
-// scanBytes is how much a scanner reads at once, unless a record is longer.
+// scanBytes is how much a scanner reads at once, unless a record is longer. Where the disk cannot read something it is
+// a page: what is lost are such, or parts of them.
 const scanBytes = 1 << 20
 
 var zeroHeader [record.HeaderSize]byte
@@ -29,9 +31,11 @@ type scanner struct {
 	unmarked bool
 	past     []Past // what was skipped since crossed
 
-	buf []byte // bytes from lo on
-	lo  record.Pos
-	why error // after the end: what stands there instead of a record, nil for nothing
+	buf    []byte // bytes from lo on
+	lo     record.Pos
+	narrow record.Pos // a read that went up to here met something that the disk cannot read
+	why    error      // after the end: what stands there instead of a record, nil for nothing
+	blind  bool       // why is that the disk cannot read it
 }
 
 // scanner returns one that reads the log from a record's position on and stops at damage.
@@ -62,8 +66,8 @@ func (s *scanner) next() (r record.Record, ok bool, err error) {
 
 // inDamage tells whether what stands at pos, which is no record, is damage and not the end.
 func (s *scanner) inDamage() (bool, error) {
-	if s.pos < s.promised || !s.unmarked {
-		return s.pos < s.promised, nil
+	if s.pos < s.promised || s.blind || !s.unmarked {
+		return s.pos < s.promised || s.blind, nil
 	}
 	f := finder{segs: s.segs, epoch: s.epoch}
 	at, ok, err := f.next(s.pos)
@@ -82,7 +86,12 @@ func (s *scanner) skipDamage() error {
 		return err
 	}
 	if !ok {
-		to = (s.promised + record.Align - 1) &^ (record.Align - 1)
+		to = (max(s.pos, s.promised) + record.Align - 1) &^ (record.Align - 1)
+		if s.blind {
+			if to, err = s.readable(to); err != nil {
+				return err
+			}
+		}
 	}
 	for _, known := range s.holes { // what is known already is not found again
 		if known.From > s.pos {
@@ -92,6 +101,23 @@ func (s *scanner) skipDamage() error {
 	h.To = to
 	s.past, s.pos, s.why = append(s.past, Past{Hole: h}), to, nil
 	return nil
+}
+
+// readable is pos, if the disk can read its page, or the begin of the next page that it can, or the end of the file: who
+// appends within a page reads the rest of it.
+func (s *scanner) readable(pos record.Pos) (record.Pos, error) {
+	i := slices.IndexFunc(s.segs, func(seg *segment.Segment) bool { return pos >= seg.Base() && pos < seg.End() })
+	if i < 0 {
+		return pos, nil
+	}
+	seg, page := s.segs[i], make([]byte, pageBytes)
+	for at := pos - (pos-seg.Base())%pageBytes; at < seg.End(); at += pageBytes {
+		err := seg.ReadAt(page[:min(pageBytes, seg.End()-at)], at)
+		if !mqerr.Is(err, mqerr.Corrupt) {
+			return max(pos, at), err
+		}
+	}
+	return seg.End(), nil
 }
 
 // damageAt describes what stands at pos instead of a record.
@@ -117,7 +143,7 @@ func (s *scanner) read() (r record.Record, ok bool, err error) {
 	for len(s.segs) > 0 && s.pos >= s.segs[0].End() {
 		s.segs = s.segs[1:]
 	}
-	if s.why = nil; len(s.segs) == 0 || s.pos >= s.limit {
+	if s.why, s.blind = nil, false; len(s.segs) == 0 || s.pos >= s.limit {
 		return r, false, nil
 	}
 	seg := s.segs[0]
@@ -129,7 +155,7 @@ func (s *scanner) read() (r record.Record, ok bool, err error) {
 		return r, false, err
 	}
 	head, err := s.bytes(seg, record.HeaderSize)
-	if err != nil {
+	if err != nil || s.blind {
 		return r, false, err
 	}
 	if head == nil {
@@ -143,7 +169,7 @@ func (s *scanner) read() (r record.Record, ok bool, err error) {
 		return r, false, nil
 	}
 	b, err := s.bytes(seg, r.Stored())
-	if err != nil {
+	if err != nil || s.blind {
 		return r, false, err
 	}
 	if s.why = r.Check(b); s.why != nil {
@@ -194,20 +220,37 @@ func (s *scanner) header(seg *segment.Segment, head []byte) (record.Header, erro
 	return h, nil
 }
 
-// bytes returns n bytes from pos on, nil if the segment ends before.
+// bytes returns n bytes from pos on, nil if the segment ends before, or if the disk cannot read them: then blind is
+// set, and why. What was read ahead does not count.
 func (s *scanner) bytes(seg *segment.Segment, n int) ([]byte, error) {
 	if s.pos+record.Pos(n) > seg.End() {
 		return nil, nil
 	}
 	off := int(s.pos - s.lo)
 	if s.pos < s.lo || off+n > len(s.buf) {
-		want := min(record.Pos(max(n, scanBytes)), seg.End()-s.pos)
+		ahead := scanBytes
+		if s.pos < s.narrow {
+			ahead = pageBytes
+		}
+		want := min(record.Pos(max(n, ahead)), seg.End()-s.pos)
 		if cap(s.buf) < int(want) {
 			s.buf = make([]byte, want)
 		}
 		s.buf, s.lo, off = s.buf[:want], s.pos, 0
-		if err := seg.ReadAt(s.buf, s.pos); err != nil {
+		err := seg.ReadAt(s.buf, s.pos)
+		if mqerr.Is(err, mqerr.Corrupt) && int(want) > n {
+			s.narrow = max(s.narrow, s.pos+want)
+			s.buf = s.buf[:n]
+			err = seg.ReadAt(s.buf, s.pos)
+		}
+		if err != nil {
 			s.buf = s.buf[:0]
+		}
+		if mqerr.Is(err, mqerr.Corrupt) {
+			s.why, s.blind = err, true
+			return nil, nil
+		}
+		if err != nil {
 			return nil, err
 		}
 	}

@@ -157,14 +157,17 @@ func appendNew(found []record.Pos, pos record.Pos) []record.Pos {
 	return append(found, pos)
 }
 
-// readAt fills b; a file that ends before is Corrupt.
+// readAt fills b; a file that ends before, or that the disk cannot read, is Corrupt.
 func readAt(f io.ReaderAt, b []byte, off int64) error {
 	n, err := f.ReadAt(b, off)
 	if n == len(b) {
 		return nil
 	}
-	if errors.Is(err, io.EOF) {
+	switch {
+	case errors.Is(err, io.EOF):
 		return mqerr.New(mqerr.Corrupt, "it ends before byte %d", off+int64(len(b)))
+	case vfs.Unreadable(err):
+		return mqerr.New(mqerr.Corrupt, "read %d bytes at %d: %w", len(b), off, err)
 	}
 	return err
 }

@@ -180,7 +180,8 @@ func (s *Segment) Clear(pos record.Pos) error {
 	return nil
 }
 
-// ReadAt fills b from a position with pread, which lets other goroutines run while the disk works.
+// ReadAt fills b from a position with pread, which lets other goroutines run while the disk works. Bytes that the
+// disk cannot read, or that were cut off the file, are Corrupt.
 func (s *Segment) ReadAt(b []byte, pos record.Pos) error {
 	if !s.inUse.get() {
 		return errClosed(s.path)
@@ -189,10 +190,14 @@ func (s *Segment) ReadAt(b []byte, pos record.Pos) error {
 	if pos < s.base || pos+record.Pos(len(b)) > s.End() {
 		return mqerr.New(mqerr.Corrupt, "%s: %d bytes at position %d are outside", s.path, len(b), pos)
 	}
-	if _, err := s.file.ReadAt(b, int64(pos-s.base)); err != nil {
-		return fmt.Errorf("read %d bytes of %s: %w", len(b), s.Where(pos), err)
+	_, err := s.file.ReadAt(b, int64(pos-s.base))
+	switch {
+	case err == nil:
+		return nil
+	case vfs.Unreadable(err):
+		return mqerr.New(mqerr.Corrupt, "read %d bytes of %s: %w", len(b), s.Where(pos), err)
 	}
-	return nil
+	return fmt.Errorf("read %d bytes of %s: %w", len(b), s.Where(pos), err)
 }
 
 func errClosed(path string) error {

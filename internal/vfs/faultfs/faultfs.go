@@ -7,6 +7,7 @@ package faultfs
 import (
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 
@@ -66,6 +67,7 @@ type FS struct {
 
 	mu    sync.Mutex
 	count map[done]int
+	bad   []sector
 	fault *Fault
 	left  int // matching operations until the fault
 	hits  int
@@ -95,6 +97,28 @@ func (f *FS) Clear() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.fault = nil
+}
+
+// sector is a part of a file that cannot be read.
+type sector struct {
+	path     string
+	from, to int64
+}
+
+// Bad makes reads that touch bytes [from, to) of files whose names contain path fail with EIO, as where a disk has lost
+// a sector. Bytes that are mapped are read as before.
+func (f *FS) Bad(path string, from, to int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.bad = append(f.bad, sector{path, from, to})
+}
+
+func (f *FS) lost(name string, off int64, n int) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.ContainsFunc(f.bad, func(s sector) bool {
+		return strings.Contains(name, s.path) && off < s.to && off+int64(n) > s.from
+	})
 }
 
 // Hit tells whether the fault struck since Set.

@@ -1,6 +1,11 @@
 package faultfs
 
-import "github.com/perigee-mq/perigee/internal/vfs"
+import (
+	"io/fs"
+	"syscall"
+
+	"github.com/perigee-mq/perigee/internal/vfs"
+)
 
 type file struct {
 	vfs.File
@@ -12,6 +17,9 @@ type file struct {
 func (f *file) ReadAt(b []byte, off int64) (int, error) {
 	if err := f.fs.try(OpRead, f.name); err != nil {
 		return 0, err
+	}
+	if f.fs.lost(f.name, off, len(b)) {
+		return 0, &fs.PathError{Op: "read", Path: f.name, Err: syscall.EIO}
 	}
 	return f.File.ReadAt(b, off)
 }

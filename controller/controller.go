@@ -246,6 +246,9 @@ func (c *Controller) serve(ctx context.Context, ln net.Listener) error {
 	}
 	cancel(nil)
 	c.health.End()
+	if c.node.Leader() == c.o.ID {
+		_ = c.node.Transfer("") // alone, or nobody takes it: others find out by themselves
+	}
 	c.reg.Close()
 	gate.Shut()
 	c.drain(g)

@@ -54,7 +54,7 @@ func newRoot() *cobra.Command {
 	})
 	root.AddCommand(
 		newDev(), newController(), newBroker(), newProxy(),
-		newTopic(), newGroup(), newDLQ(), newMessage(), newApply(), newSend(), newRecall(), newReceive(), newBench(), newDebug(), newDoctor(), newVersion(),
+		newCluster(), newTopic(), newGroup(), newDLQ(), newMessage(), newApply(), newSend(), newRecall(), newReceive(), newBench(), newDebug(), newDoctor(), newVersion(),
 	)
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()

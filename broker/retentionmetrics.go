@@ -12,6 +12,7 @@ import (
 // retentionGauges show what retention has done.
 type retentionGauges struct {
 	snapshot, snapAt, carried, held, stays metric.Int64ObservableGauge
+	failing                                metric.Int64ObservableGauge
 	deleted, moved, steps, failed, gone    metric.Int64ObservableCounter
 	damaged                                metric.Int64ObservableCounter
 }
@@ -23,6 +24,7 @@ func newRetentionGauges(r *registrar) *retentionGauges {
 		carried:  r.gauge("perigee_retention_carried_known", "messages that were carried forward and are still known", ""),
 		held:     r.gauge("perigee_retention_held", "messages that a group has under lease, or that wait for a retry, below the first offset of their queue", ""),
 		stays:    r.gauge("perigee_retention_oldest_stays", "1 with the reason why the oldest file of the commit log is not deleted; absent before the first look", "", "reason"),
+		failing:  r.gauge("perigee_retention_failing", "for how long no deletion could be finished; absent while they can", "seconds"),
 		deleted:  r.counter("perigee_retention_deleted_bytes", "bytes of the commit log that were deleted"),
 		moved:    r.counter("perigee_retention_carried", "messages that were carried forward out of what was deleted"),
 		damaged:  r.counter("perigee_retention_damaged", "messages that were to be carried forward and could not be, since their records are damaged: they are lost"),
@@ -48,6 +50,9 @@ func (g *retentionGauges) observe(ctx context.Context, o metric.Observer, e *eng
 	if s.Snapshot > 0 {
 		o.ObserveInt64(g.snapshot, s.Snapshot)
 		o.ObserveInt64(g.snapAt, int64(s.SnapAt))
+	}
+	if s.Failing {
+		o.ObserveInt64(g.failing, s.FailingMS/1000)
 	}
 	if s.Looked {
 		why := string(s.Why)

@@ -10,8 +10,8 @@ import (
 
 // spaceGauges show how full the disk is and who is refused.
 type spaceGauges struct {
-	level, used, free, room, stuck metric.Int64ObservableGauge
-	refused                        metric.Int64ObservableCounter
+	level, used, free, room, stuck, ballast metric.Int64ObservableGauge
+	refused                                 metric.Int64ObservableCounter
 }
 
 func newSpaceGauges(r *registrar) *spaceGauges {
@@ -21,6 +21,7 @@ func newSpaceGauges(r *registrar) *spaceGauges {
 		free:    r.gauge("perigee_space_free", "free part of the file system with the broker's data; absent if it is not known", "bytes"),
 		room:    r.gauge("perigee_space_log_room", "what can be appended to the commit log into files that are there", "bytes"),
 		stuck:   r.gauge("perigee_space_stuck", "1 while the next file of the commit log or of the consume queues cannot be made", ""),
+		ballast: r.gauge("perigee_space_ballast", "space that is kept on the disk for the checkpoint of retention; 0 while it is used, or if the disk has none for it", "bytes"),
 		refused: r.counter("perigee_space_refused", "requests refused for lack of space, by who wanted to write; of what the broker does by itself: how often it was put off", "writer"),
 	}
 }
@@ -38,6 +39,7 @@ func (g *spaceGauges) observe(o metric.Observer, e *engine.Engine) {
 		stuck = 1
 	}
 	o.ObserveInt64(g.stuck, stuck)
+	o.ObserveInt64(g.ballast, e.Ballast())
 	for who := range space.Writers {
 		o.ObserveInt64(g.refused, e.SpaceRefused(who), metric.WithAttributes(attribute.String("writer", who.String())))
 	}

@@ -80,6 +80,8 @@ type Store struct {
 	aside      []checkpoint.Damaged // checkpoints to be set aside
 	setAside   atomic.Int64
 
+	ballast ballast
+
 	saving     sync.Mutex // guards the checkpoint files, and what follows
 	distrusted bool
 	saved      record.Pos // position of the newest checkpoint, -1 if there is none

@@ -130,8 +130,8 @@ func (t *Table) Held(k queue.Key, off record.QueueOffset) (queue.Entry, bool) {
 	return EntryOf(&t.held[k][i]), true
 }
 
-// HeldIn is how many entries of a queue are held.
-func (t *Table) HeldIn(k queue.Key) int { return len(t.held[k]) }
+// Holds tells whether just these entries of a queue are held.
+func (t *Table) Holds(k queue.Key, list []record.Held) bool { return slices.Equal(t.held[k], list) }
 
 // EntryOf is a held entry as its queue had it.
 func EntryOf(h *record.Held) queue.Entry {

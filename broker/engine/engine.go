@@ -250,7 +250,7 @@ func Open(o Options) (*Engine, error) {
 		return nil, err
 	}
 	e.o.Space = o.Space.Fit(int64(e.log.MaxBody()))
-	e.spaces.init()
+	e.spaces.init(e.o.Space)
 	e.o.TurnBytes = min(o.TurnBytes, e.log.MaxBody()/4)
 	e.o.ScanEntries = min(o.ScanEntries, scanMax)
 	e.flights, e.filters = make(chan struct{}, (o.ColdReads+1)/2), filter.NewCache(o.FiltersCached)
@@ -260,6 +260,7 @@ func Open(o Options) (*Engine, error) {
 	e.keeper.init(e)
 	e.mender.init(e)
 	e.writer.init(e)
+	e.openBallast()
 	defer o.Recovery.watch(o.Log)()
 	if err := e.views.recover(o); err != nil {
 		return nil, err

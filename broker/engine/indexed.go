@@ -99,7 +99,10 @@ func (x *indexer) run() {
 	}
 }
 
-var errQuit = errors.New("the engine stops")
+var (
+	errQuit = errors.New("the engine stops")
+	errLent = errors.New("the space that the disk has left is for retention")
+)
 
 // work works until nothing is left to do.
 func (x *indexer) work() error {
@@ -108,6 +111,9 @@ func (x *indexer) work() error {
 		case <-x.quit:
 			return errQuit
 		default:
+		}
+		if x.e.o.Store.BallastLent() {
+			return errLent
 		}
 		more, err := x.store.Work(x.read)
 		if err != nil || !more {

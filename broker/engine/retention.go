@@ -32,6 +32,8 @@ type Retention struct {
 	Damaged   int64      // messages that could not be carried forward, since they are damaged
 	Unread    int64      // times that a message went before a group had read it
 	Failures  int64      // steps that could not be finished; the next one does it again
+	Failing   bool       // the last ones could not be finished
+	FailingMS int64      // for how long that is so, if it is
 	Snapshot  int64      // bytes of the newest SNAPSHOT of this process, 0 before the first
 	SnapAt    record.Pos // what it stands for, 0 before the first
 	ForwardTo int        // carried messages that are still known
@@ -45,15 +47,20 @@ type keeper struct {
 	quit  context.CancelFunc
 	ended chan struct{}
 
-	one  sync.Mutex // a step is under way
-	lent bool       // the log has a file more than the last watermark allows, for a step to come
+	one   sync.Mutex // a step is under way
+	lent  bool       // the log has a file more than the last watermark allows, for a step to come
+	tight bool       // the last step lacked room in the log
+	left  *step      // all that it lacks is a checkpoint and the deletion
 
-	mu    sync.Mutex
-	stats Retention
+	bell chan struct{} // holds a token if there is no need to wait for the next step
+
+	mu      sync.Mutex
+	stats   Retention
+	trouble retain.Trouble
 }
 
 func (k *keeper) init(e *Engine) {
-	k.e, k.ended = e, make(chan struct{})
+	k.e, k.ended, k.bell = e, make(chan struct{}), make(chan struct{}, 1)
 	k.ctx, k.quit = context.WithCancel(context.Background())
 }
 
@@ -65,25 +72,59 @@ func (k *keeper) stop() {
 
 func (k *keeper) run() {
 	defer close(k.ended)
-	tick := time.NewTicker(k.e.o.Retention.Interval)
-	defer tick.Stop()
-	warned := false
+	pause := time.NewTimer(k.e.o.Retention.Interval)
+	defer pause.Stop()
 	for {
 		select {
 		case <-k.ctx.Done():
 			return
-		case <-tick.C:
+		case <-pause.C:
+		case <-k.bell:
 		}
 		_, err := k.step(k.ctx, k.e.o.Retention.Limits)
-		switch {
-		case k.ctx.Err() != nil || mqerr.Is(err, mqerr.Unavailable) || mqerr.Is(err, mqerr.Draining):
+		if k.ctx.Err() != nil || mqerr.Is(err, mqerr.Unavailable) || mqerr.Is(err, mqerr.Draining) {
 			return
-		case err != nil && !warned:
-			k.e.o.Log.LogAttrs(context.Background(), slog.LevelWarn, "retention could not delete old messages: it is tried again, meanwhile the log grows",
-				slog.String("error", err.Error()))
 		}
-		warned = err != nil
+		pause.Reset(k.judge(err).Pause(k.e.o.Retention.Interval))
 	}
+}
+
+// soon makes the next step come now if the last one could not be finished: there is more space than then.
+func (k *keeper) soon() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.trouble.Tries == 0 {
+		return
+	}
+	select {
+	case k.bell <- struct{}{}:
+	default:
+	}
+}
+
+// judge notes how a step went, and tells people of trouble: when it begins, now and then while it stays, and when
+// it is over.
+func (k *keeper) judge(err error) retain.Trouble {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	ctx, log, now := context.Background(), k.e.o.Log, k.e.clock.Lease()
+	if err == nil {
+		if was := k.trouble; was.Tries > 0 {
+			log.LogAttrs(ctx, slog.LevelInfo, "retention works again", slog.Duration("failed_for", since(was, now)), slog.Int("tries", was.Tries))
+		}
+		k.trouble = retain.Trouble{}
+		return k.trouble
+	}
+	next, say := k.trouble.Failed(now)
+	if k.trouble = next; say {
+		log.LogAttrs(ctx, slog.LevelWarn, "retention cannot delete old messages, so the log grows; it is tried again: look after what the error names, see perigee doctor",
+			slog.String("error", err.Error()), slog.Duration("failing_for", since(next, now)), slog.Int("tries", next.Tries), slog.String("space", k.e.Space().Level.String()))
+	}
+	return next
+}
+
+func since(t retain.Trouble, now int64) time.Duration {
+	return time.Duration(now-t.Since) * time.Millisecond
 }
 
 // Retain does one step of retention by limits, now. It returns what it decided.
@@ -95,6 +136,9 @@ func (e *Engine) Retain(ctx context.Context, limits retain.Limits) (retain.Plan,
 func (e *Engine) Retention(ctx context.Context) (Retention, error) {
 	e.keeper.mu.Lock()
 	s := e.keeper.stats
+	if t := e.keeper.trouble; t.Tries > 0 {
+		s.Failing, s.FailingMS = true, e.clock.Lease()-t.Since
+	}
 	e.keeper.mu.Unlock()
 	err := e.call(ctx, func(w *writer) { s.ForwardTo, s.Held = w.views.carried.Len(), w.views.carried.HeldLen() })
 	return s, err
@@ -105,6 +149,9 @@ func (e *Engine) Retention(ctx context.Context) (Retention, error) {
 func (k *keeper) step(ctx context.Context, limits retain.Limits) (retain.Plan, error) {
 	k.one.Lock()
 	defer k.one.Unlock()
+	if s := k.left; s != nil {
+		return s.plan, k.over(s.end(ctx))
+	}
 	state, err := k.look(ctx, limits)
 	if err != nil {
 		return retain.Plan{}, err
@@ -116,20 +163,30 @@ func (k *keeper) step(ctx context.Context, limits retain.Limits) (retain.Plan, e
 	}
 	k.e.o.Log.Debug("retention started", "to", int64(plan.D))
 	s := &step{k: k, e: k.e, plan: plan, consumed: plan.Early && limits.Room == retain.Consumed, low: state.Low}
-	err = s.run(ctx)
-	k.lend(err)
-	if err != nil {
-		k.note(func(s *Retention) { s.Failures++ })
-		return plan, err
+	if err = s.run(ctx); err == nil {
+		k.left = s
+		err = s.end(ctx)
 	}
-	return plan, nil
+	return plan, k.over(err)
+}
+
+// over is the end of a step, which it returns.
+func (k *keeper) over(err error) error {
+	k.lend(err)
+	k.tight = mqerr.Is(err, mqerr.DiskFull)
+	if err == nil {
+		k.left = nil
+		return nil
+	}
+	k.note(func(s *Retention) { s.Failures++ })
+	return err
 }
 
 // lend lets the log have one file more at the last watermark when a step lacks room: what makes room is not to be
 // stopped by what is to keep some. It has another one when a step has given some back.
 func (k *keeper) lend(err error) {
 	switch {
-	case err == nil || !k.e.Space().Holds:
+	case err == nil || !k.e.Space().Holds || k.e.Space().Seen.Ballast != nil:
 		k.lent = false
 	case mqerr.Is(err, mqerr.DiskFull) && !k.lent:
 		k.lent = true
@@ -160,6 +217,7 @@ func (k *keeper) look(ctx context.Context, limits retain.Limits) (retain.State, 
 		}
 		s.Segments = append(s.Segments, retain.Segment{Base: i.Base, End: i.End, First: max(0, i.FirstTime), Newest: i.LastTime})
 	}
+	s.Tight, s.Want = k.tight, k.e.wanted()
 	k.mu.Lock()
 	s.Snapshot = k.stats.Snapshot
 	k.mu.Unlock()

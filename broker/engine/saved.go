@@ -92,10 +92,8 @@ func (w *writer) save() {
 		w.saveOver(pos, err)
 		return
 	}
-	w.saved.busy, w.saved.size = true, 0
-	for i := range sections {
-		w.saved.size += sections[i].Len()
-	}
+	w.saved.busy, w.saved.size = true, sizeOf(sections)
+	w.e.spaces.costs.encoded(&w.views, sections)
 	began := time.Now()
 	w.e.o.Log.Debug("checkpoint started", "position", int64(pos))
 	w.e.saves.Go(func() {
@@ -119,6 +117,7 @@ func (w *writer) saveOver(pos record.Pos, err error) {
 	s.busy, s.hold, s.due, s.took = false, err != nil, 0, w.lease-s.began
 	if err == nil {
 		s.at, s.done = pos, w.lease
+		w.e.spaces.costs.saved.Store(int64(pos))
 	}
 	s.tell(err)
 	if err == nil || w.e.life.Err() != nil { // of a stop, a last one comes

@@ -35,11 +35,15 @@ func (w *writer) snapshotFits(sections []checkpoint.Section) error {
 	for i := range sections {
 		size += int(sections[i].Len()) + chunkBytes
 	}
-	if size += size / (snapshot.BodyBytes / chunkBytes); !w.hasSpace(space.Retention, size) {
+	chunk := w.e.chunk()
+	if size += size / chunk * chunkBytes; !w.hasSpaceFor(space.Retention, size, 2*min(size, chunk)) {
 		return w.noSpace(space.Retention)
 	}
 	return nil
 }
+
+// chunk is how large the body of a chunk of a SNAPSHOT is at most.
+func (e *Engine) chunk() int { return min(snapshot.BodyBytes, e.log.MaxBody()/16) }
 
 // chunkBytes is more than a chunk of a SNAPSHOT takes beside its data.
 const chunkBytes = 256
@@ -50,7 +54,7 @@ func (s *step) snapshot(ctx context.Context, state *snapState) error {
 	if err := s.e.call(ctx, func(w *writer) { failed = w.snapshotFits(state.sections) }); err != nil || failed != nil {
 		return errors.Join(err, failed)
 	}
-	for c := range snapshot.Chunks(state.at, state.sections, min(snapshot.BodyBytes, s.e.log.MaxBody()/4)) {
+	for c := range snapshot.Chunks(state.at, state.sections, s.e.chunk()) {
 		var failed error
 		err := s.e.call(ctx, func(w *writer) {
 			size := record.SnapshotSize(c)

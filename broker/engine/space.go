@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 
 	"github.com/perigee-mq/perigee/broker/space"
@@ -18,9 +19,17 @@ type spaces struct {
 	now     atomic.Pointer[space.State]
 	refused [space.Writers]atomic.Int64 // requests refused, or work put off, by who wanted to append
 	unknown atomic.Bool                 // the file system does not tell how full it is
+	limits  atomic.Pointer[space.Limits]
+	costs   costs
+
+	holding sync.Mutex // guards the ballast and whether the log makes files: they go together
+	faulty  bool       // the ballast cannot be made, and not for lack of space; LookAtSpace's own
 }
 
-func (s *spaces) init() { s.now.Store(&space.State{}) }
+func (s *spaces) init(l space.Limits) {
+	s.now.Store(&space.State{})
+	s.limits.Store(&l)
+}
 
 // Space is the state of the disk as it was seen last.
 func (e *Engine) Space() space.State { return *e.spaces.now.Load() }
@@ -39,10 +48,14 @@ func (e *Engine) LookAtSpace() space.State {
 	} else if !e.spaces.unknown.Swap(true) {
 		e.o.Log.LogAttrs(context.Background(), slog.LevelWarn, "it is not known how full the disk is, so its watermarks count for nothing until it is: check the file system of --data-dir", slog.String("error", err.Error()))
 	}
+	limits := e.o.Space.For(e.spaces.costs.log(int64(e.chunk())))
+	e.spaces.limits.Store(&limits)
 	was := e.spaces.now.Load()
-	next := was.Next(e.o.Space, r)
-	e.log.Hold(next.Holds)
+	next := e.holdSpace(was, limits, r)
 	e.spaces.now.Store(&next)
+	if next.Level < was.Level || next.Seen.Stuck == nil && was.Seen.Stuck != nil {
+		e.keeper.soon()
+	}
 	if next.Level != was.Level {
 		e.reportSpace(was, &next)
 	}
@@ -55,7 +68,7 @@ func (e *Engine) reportSpace(was, now *space.State) {
 	if u := now.Seen.Disk; u.Total > 0 {
 		attrs = append(attrs, slog.Float64("used_percent", percent(u)), slog.Uint64("free", u.Free))
 	}
-	if err := errors.Join(now.Seen.Stuck, now.Seen.Queues); err != nil {
+	if err := errors.Join(now.Seen.Stuck, now.Seen.Queues, now.Seen.Ballast); err != nil {
 		attrs = append(attrs, slog.String("error", err.Error()))
 	}
 	ctx, log := context.Background(), e.o.Log
@@ -78,7 +91,13 @@ func percent(u vfs.Usage) float64 { return float64(int(u.UsedShare()*1000+0.5)) 
 // left behind them is enough for those who are refused later. It waits for a file that is being made, but
 // not for a disk that has no room for it.
 func (w *writer) hasSpace(who space.Writer, need int) bool {
-	if !w.spaceFor(who, need) {
+	// A record that does not fit where a file ends leaves that rest unused, which is less than itself.
+	return w.hasSpaceFor(who, need, need)
+}
+
+// hasSpaceFor is hasSpace for records that leave at most waste bytes unused where a file ends.
+func (w *writer) hasSpaceFor(who space.Writer, need, waste int) bool {
+	if !w.spaceFor(who, need+waste) {
 		w.e.spaces.refused[who].Add(1)
 		return false
 	}
@@ -89,8 +108,7 @@ func (w *writer) spaceFor(who space.Writer, need int) bool {
 	if w.e.spaces.now.Load().Level.Refuses(who) {
 		return false
 	}
-	// A record that does not fit where a file ends leaves that rest unused, which is less than itself.
-	want := w.batch.End() + record.Pos(2*need+w.unwritten()) + record.Pos(w.e.o.Space.Reserve(who))
+	want := w.batch.End() + record.Pos(need+w.unwritten()) + record.Pos(w.e.spaces.limits.Load().Reserve(who))
 	if want <= w.reach {
 		return true
 	}

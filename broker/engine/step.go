@@ -34,6 +34,7 @@ type step struct {
 	moved  int64
 	firsts []record.TrimQueue // the queues of the log, with what they begin at
 	snap   int64              // bytes of the SNAPSHOT
+	behind record.Pos         // its end
 }
 
 func (s *step) run(ctx context.Context) error {
@@ -43,20 +44,6 @@ func (s *step) run(ctx context.Context) error {
 			return err
 		}
 	}
-	freed, err := s.e.o.Store.DropBefore(s.plan.D)
-	if err != nil {
-		return err
-	}
-	unread := int64(0)
-	for _, n := range s.lost {
-		unread += n
-	}
-	s.k.note(func(t *Retention) {
-		t.Steps++
-		t.Bytes += freed
-	})
-	s.e.o.Log.LogAttrs(ctx, slog.LevelInfo, "retention: old messages were deleted", slog.Int64("bytes", freed), slog.Int64("log_begins_at", int64(s.plan.D)),
-		slog.Int64("carried_forward", s.moved), slog.Int64("unread", unread))
 	return nil
 }
 
@@ -242,7 +229,7 @@ func (s *step) trimSome(w *writer, all []record.TrimQueue) (int, error) {
 			}
 			it.Held = append(it.Held, carry.HeldOf(off, &e))
 		}
-		if it.First > lo || len(it.Held) > 0 || v.carried.HeldIn(keyOf(&it)) > 0 {
+		if it.First > lo || !v.carried.Holds(keyOf(&it), it.Held) {
 			rec.Queues = append(rec.Queues, it)
 		}
 	}

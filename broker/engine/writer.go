@@ -101,6 +101,7 @@ func (e *Engine) begin(id Identity) error {
 	w.lite.load(w)
 	w.live.load(w)
 	w.saved.at = w.views.saved
+	e.spaces.costs.saved.Store(int64(w.saved.at))
 	return nil
 }
 
@@ -233,6 +234,7 @@ func (w *writer) turn() {
 		w.ready.fire(w)
 		w.takeState()
 		w.saveIfDue()
+		w.e.spaces.costs.turned(&w.views)
 	}
 	if w.closing != nil {
 		w.shutDown()

@@ -53,6 +53,8 @@ type State struct {
 	Segments []Segment // oldest first; the last one takes records
 	Durable  record.Pos
 	Low      bool  // space on the disk is low
+	Want     int64 // bytes that the disk lacks for the next file of the log and for what makes room
+	Tight    bool  // the last step lacked room in the log for what it had to write: a smaller one needs less
 	Snapshot int64 // bytes of the last SNAPSHOT, which each deletion costs again
 	// Unread is the store time of the oldest message that somebody has yet to read, ms since 1970; what is
 	// older is consumed. Only asked for if Limits.Asks.
@@ -128,6 +130,9 @@ func (l Limits) Decide(s *State) Plan {
 			why = Unread
 		}
 	}
+	if s.Tight && n > 1 {
+		n = s.give(1, n)
+	}
 	for n > 0 && (s.Segments[n].Base > s.Durable || s.Segments[n].First >= s.Now) {
 		n--
 		why = Undurable
@@ -151,10 +156,15 @@ func (l Limits) early(s *State) int {
 		n++
 	}
 	if s.Low {
-		n = max(n, min(len(s.Segments)-1, max(1, len(s.Segments)/lowShare)))
-		for n < len(s.Segments)-1 && s.free(n) <= 2*s.Snapshot { // it is to give more than it takes
-			n++
-		}
+		n = s.give(max(n, min(len(s.Segments)-1, max(1, len(s.Segments)/lowShare))), len(s.Segments)-1)
+	}
+	return n
+}
+
+// give is how many segments, n to most, are to go to give more than their SNAPSHOT takes, and what the disk lacks.
+func (s *State) give(n, most int) int {
+	for n < most && s.free(n) <= 2*s.Snapshot+s.Want {
+		n++
 	}
 	return n
 }

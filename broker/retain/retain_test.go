@@ -56,6 +56,11 @@ func TestDecide(t *testing.T) {
 		{name: "low", limits: Limits{Room: All}, n: 6, d: 100, early: true, change: func(s *State) { s.Snapshot, s.Low = 49, true }},
 		{name: "low, it gives more than it takes", limits: Limits{Room: All}, n: 6, d: 200, early: true, change: func(s *State) { s.Snapshot, s.Low = 99, true }},
 		{name: "low, it would take more than it gives", limits: Limits{Room: All}, n: 6, why: Small, change: func(s *State) { s.Snapshot, s.Low = 500, true }},
+		{name: "low, so much is wanted", limits: Limits{}, n: 16, d: 400, early: true, change: func(s *State) { s.Low, s.Want = true, 300 }},
+		{name: "low, more is wanted than is consumed", limits: Limits{}, n: 16, d: 100, early: true, change: func(s *State) { s.Low, s.Want, s.Unread = true, 300, 86_001 }},
+		{name: "low and tight", limits: Limits{}, n: 16, d: 100, early: true, change: func(s *State) { s.Low, s.Tight = true, true }},
+		{name: "tight", limits: Limits{Age: 3 * time.Second}, n: 6, d: 100, change: func(s *State) { s.Tight = true }},
+		{name: "tight, it gives more than it takes", limits: Limits{Age: 1}, n: 6, d: 300, change: func(s *State) { s.Tight, s.Low, s.Snapshot, s.Now = true, true, 149, 1e9 }},
 		{name: "not durable", limits: Limits{Age: 3 * time.Second}, n: 6, d: 100, change: func(s *State) { s.Durable = 199 }},
 		{name: "nothing is durable", limits: Limits{Age: 3 * time.Second}, n: 6, why: Undurable, change: func(s *State) { s.Durable = 0 }},
 	} {

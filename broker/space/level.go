@@ -12,6 +12,8 @@ type Reading struct {
 	// Queues is why the consume queues cannot be written, nil if they can: what they cannot write stays in
 	// memory, which should not become much.
 	Queues error
+	// Ballast is why no space is kept on the disk for what makes room, nil if it is.
+	Ballast error
 }
 
 // Cause is what brought a level about.
@@ -23,6 +25,7 @@ const (
 	DiskMark         // a watermark of the disk
 	LogRoom          // the next file cannot be made, and the room that is left is for others
 	QueueFiles       // the consume queues cannot be written
+	NoBallast        // what is free is kept for what makes room
 )
 
 // State is a level and why it is so. The zero State is Plenty.
@@ -30,13 +33,13 @@ type State struct {
 	Level Level
 	Cause Cause
 	Seen  Reading
-	Holds bool // the log gets no further file: the disk is at its last watermark
+	Holds bool // the log gets no further file: the disk is at its last watermark, or its space is for the ballast
 }
 
 // Next is the state after a reading. A level begins at once and ends with some distance, so that it does not
 // come and go with every message; both happen by themselves.
 func (s State) Next(l Limits, r Reading) State {
-	next := State{Seen: r, Holds: l.Grow.reached(r.Disk, s.Holds)}
+	next := State{Seen: r, Holds: r.Ballast != nil || l.Grow.reached(r.Disk, s.Holds && s.Seen.Ballast == nil)}
 	raise := func(to Level, why Cause) {
 		if to > next.Level {
 			next.Level, next.Cause = to, why
@@ -47,6 +50,9 @@ func (s State) Next(l Limits, r Reading) State {
 	}
 	if l.Producers.reached(r.Disk, s.Level >= NoProducers) {
 		raise(NoProducers, DiskMark)
+	}
+	if r.Ballast != nil {
+		raise(Low, NoBallast)
 	}
 	if r.Queues != nil {
 		raise(NoProducers, QueueFiles)

@@ -89,6 +89,13 @@ func (l Limits) Check() error {
 	return nil
 }
 
+// For makes the room that is left to retention large enough for a SNAPSHOT of a number of bytes, and for messages that
+// are carried forward beside it.
+func (l Limits) For(snapshot int64) Limits {
+	l.Retention = max(l.Retention, snapshot+l.Retention/2)
+	return l
+}
+
 // Fit makes the reserves small beside a file of the log: at most a quarter and an eighth of it.
 func (l Limits) Fit(segment int64) Limits {
 	l.Consumers, l.Retention = min(l.Consumers, segment/4), min(l.Retention, segment/8)

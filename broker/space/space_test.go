@@ -53,6 +53,9 @@ func TestLevels(t *testing.T) {
 		{"stuck, room for retention", Plenty, false, Reading{Disk: disk(50), Room: 9 << 20, Stuck: errFull}, NoConsumers, LogRoom, false},
 		{"queues", Low, false, Reading{Disk: disk(50), Room: 64 << 20, Queues: errFull}, NoProducers, QueueFiles, false},
 		{"queues, and no room", Low, false, Reading{Disk: disk(50), Room: 9 << 20, Queues: errFull, Stuck: errFull}, NoConsumers, LogRoom, false},
+		{"no ballast", Plenty, false, Reading{Disk: disk(50), Room: 64 << 20, Ballast: errFull}, Low, NoBallast, true},
+		{"no ballast, and no room", Plenty, false, Reading{Disk: disk(50), Room: 9 << 20, Ballast: errFull, Stuck: errFull}, NoConsumers, LogRoom, true},
+		{"a ballast again", Low, true, Reading{Disk: disk(50)}, Plenty, None, false},
 		{"stuck below a mark", Plenty, false, Reading{Disk: disk(1), Room: 9 << 20, Stuck: errFull}, NoConsumers, LogRoom, true},
 	} {
 		got := State{Level: c.was, Holds: c.held}.Next(l, c.seen)
@@ -91,6 +94,14 @@ func TestReserves(t *testing.T) {
 	require.Equal(t, []bool{true, false, false, false}, refused(NoProducers))
 	require.Equal(t, []bool{true, true, false, false}, refused(NoConsumers))
 	require.Equal(t, []bool{false, false, false, false}, refused(Low))
+}
+
+// TestRoomForASnapshot: a large state makes the room that is left to retention larger, and nothing makes it smaller.
+func TestRoomForASnapshot(t *testing.T) {
+	l := Defaults()
+	require.Equal(t, l, l.For(0))
+	require.Equal(t, l, l.For(l.Retention/2))
+	require.Equal(t, 100<<20+l.Retention/2, l.For(100<<20).Retention)
 }
 
 func refused(l Level) (r []bool) {

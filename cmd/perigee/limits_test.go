@@ -78,6 +78,7 @@ var limits = []limit{
 	{"lite topics that a client subscribes to, of a proxy / of a broker", "lite-subscriptions lite-client-topics", "", "refused with a quota code", `perigee_broker_events_total{kind="lite_quota_refused"}`},
 	{"lite topics of a parent, on each broker", "lite-topics", "", "a message that would make one is refused with a quota code", `perigee_broker_events_total{kind="lite_quota_refused"}`},
 	{"log behind the newest checkpoint", "checkpoint-behind", "", "messages are refused", `perigee_checkpoint_behind_bytes perigee_broker_events_total{kind="refused_unsaved"}`},
+	{"room kept on a full disk for what retention writes: half of it is for messages that are carried forward; with it a file `ballast` for a checkpoint", "space-retention-room", "", "nothing is deleted until there is more space", "perigee_retention_failing_seconds perigee_space_ballast_bytes"},
 	{"room on the disk", "space-producers-used space-producers-free space-consumers-room", "", "producers, then consumers are refused; see [settings](settings.md)", "perigee_space_level perigee_space_refused_total"},
 	{"searches and traces of messages at once", "queries", "", "others wait", `perigee_broker_events_total{kind="queries_waited"}`},
 	{"topics, and pairs of a topic and a group, in metrics", "metrics-limit", "", "the others are left out", "perigee_metrics_left_out"},

@@ -76,7 +76,7 @@ func TestMetrics(t *testing.T) {
 		"perigee_checkpoint_age_milliseconds", "perigee_checkpoint_size_bytes", "perigee_checkpoint_duration_milliseconds", "perigee_half_messages_age_milliseconds",
 		"perigee_controller_leader_contact_age_milliseconds", "perigee_controller_snapshot_age_milliseconds", "rocketmq_consumer_queueing_latency_milliseconds",
 		"rocketmq_producer_connections", "perigee_proxy_mixed_subscriptions", "rocketmq_consumer_connections",
-		"perigee_retention_snapshot_bytes", "perigee_retention_snapshot_position_bytes", "perigee_retention_oldest_stays",
+		"perigee_retention_snapshot_bytes", "perigee_retention_snapshot_position_bytes", "perigee_retention_oldest_stays", "perigee_retention_failing_seconds",
 		"perigee_log_damaged_records", "perigee_broker_links", "perigee_broker_links_refused_total",
 	}
 	for name := range listed {

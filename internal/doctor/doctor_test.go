@@ -51,6 +51,7 @@ func healthy() *Picture {
 				"perigee_space_level": one(0), "perigee_space_used_bytes": one(50), "perigee_space_free_bytes": one(50), "perigee_space_stuck": one(0),
 				"perigee_log_flush_duration_milliseconds": {{Value: 100, Buckets: []Bucket{{1, 90}, {5, 99}, {100, 100}}}},
 				"perigee_log_failures_total":              one(0), "perigee_broker_events_total": one(0, "kind", "damaged"),
+				"perigee_retention_steps_total":     one(3),
 				"perigee_checkpoint_failures_total": one(0), "perigee_checkpoint_behind_bytes": one(1 << 20),
 				"perigee_delay_overdue_milliseconds": one(12), "perigee_duplicate_window_milliseconds": one(600_000), "perigee_duplicate_window_set_milliseconds": one(600_000),
 			})},
@@ -142,6 +143,9 @@ var faults = []struct {
 	{"log-failures", Fail, "3 damaged messages", func(p *Picture) { p.Processes[1].Metrics["perigee_broker_events_total"] = one(3, "kind", "damaged") }},
 	{"checkpoints", Warn, "could not save 2 checkpoints", metric(1, "perigee_checkpoint_failures_total", 2)},
 	{"checkpoints", Warn, "4.0 GiB of log behind", metric(1, "perigee_checkpoint_behind_bytes", 4<<30)},
+	{"retention", Warn, "broker:8082 has not been able to delete old messages for 1m30s", metric(1, "perigee_retention_failing_seconds", 90)},
+	{"retention", Fail, "for 2h0m0s", metric(1, "perigee_retention_failing_seconds", 7200)},
+	{"retention", Unknown, "", func(p *Picture) { delete(p.Processes[1].Metrics, "perigee_retention_steps_total") }},
 	{"subscriptions", Warn, "push consumers of group billing", func(p *Picture) {
 		p.Processes[0].Metrics["perigee_proxy_mixed_subscriptions"] = one(1, "consumer_group", "billing")
 	}},

@@ -19,6 +19,7 @@ const (
 	descriptorsUsed = 0.8
 	memoryUsed      = 0.9
 	overdueMS       = 2000.0
+	retentionLong   = 3600.0 // seconds
 )
 
 var processChecks = []check{
@@ -31,6 +32,7 @@ var processChecks = []check{
 	{"flush-time", "how long fdatasync of the commit logs took", flushTime},
 	{"log-failures", "failed writes, damaged messages", logFailures},
 	{"checkpoints", "failures of checkpoints, log behind the newest", checkpoints},
+	{"retention", "deletions of old messages that cannot be finished", retentionWorks},
 	{"subscriptions", "push consumers of one group that subscribe to different things", subscriptions},
 	{"message-types", "messages refused because their topic takes another type", messageTypes},
 	{"delayed-messages", "delayed messages that are due and not delivered", delayed},
@@ -185,6 +187,21 @@ func logFailures(p *Picture, f *Finding) {
 			f.fail("check the disk; stop the broker and run `perigee debug check` on its directory", "%s has found %.0f damaged messages since its start", at, n)
 		}
 	}, "perigee_log_failures_total", "perigee_broker_events_total")
+}
+
+func retentionWorks(p *Picture, f *Finding) {
+	each(p, f, func(at string, m Metrics) {
+		seconds, failing := m.value("perigee_retention_failing_seconds")
+		if !failing {
+			return
+		}
+		const do = "look at the warnings about retention in the log of the broker: they name the cause; if it lacks space see disk-space"
+		judge := f.warn
+		if seconds >= retentionLong {
+			judge = f.fail
+		}
+		judge(do, "%s has not been able to delete old messages for %s, its log grows", at, time.Duration(seconds)*time.Second)
+	}, "perigee_retention_steps_total")
 }
 
 func checkpoints(p *Picture, f *Finding) {

@@ -121,8 +121,7 @@ type Log struct {
 	durable atomic.Int64
 	limit   atomic.Int64 // records below can be read: written, or the end of the files before Recover
 	failed  atomic.Pointer[failure]
-	hold    atomic.Bool // no further segment is to be made
-	grant   atomic.Bool // but one
+	gate    gate
 
 	mu        sync.Mutex // guards appending: what follows, and changes of segs
 	ready     bool       // recovered and not closed

@@ -3,6 +3,7 @@ package commitlog
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -18,8 +19,7 @@ const preparePause = time.Second
 // segment is durable, name and length, before anything is written to it.
 type preparer struct {
 	o      Options
-	hold   *atomic.Bool // no further file is to be made
-	grant  *atomic.Bool // but this one
+	gate   *gate
 	want   chan record.Pos
 	ready  chan *segment.Segment
 	failed chan struct{}           // holds a token after an attempt that failed
@@ -29,13 +29,19 @@ type preparer struct {
 	ended  chan struct{}
 }
 
-// startPreparer returns a preparer that makes the segment at base first.
-func startPreparer(o Options, base record.Pos, hold, grant *atomic.Bool) *preparer {
+// startPreparer returns a preparer that makes the segment at base first, unless there is one that a former process has
+// made.
+func startPreparer(o Options, base record.Pos, g *gate, made []*segment.Segment) *preparer {
 	p := &preparer{
-		o: o, hold: hold, grant: grant, want: make(chan record.Pos, 1), ready: make(chan *segment.Segment, 1), failed: make(chan struct{}, 1),
+		o: o, gate: g, want: make(chan record.Pos, 1), ready: make(chan *segment.Segment, 1), failed: make(chan struct{}, 1),
 		quit: make(chan struct{}), ended: make(chan struct{}),
 	}
-	p.want <- base
+	if len(made) > 0 {
+		p.done.Store(true)
+		p.ready <- made[0]
+	} else {
+		p.want <- base
+	}
 	go p.run()
 	return p
 }
@@ -55,8 +61,15 @@ func (p *preparer) run() {
 	}
 }
 
+// gate says whether further files are to be made.
+type gate struct {
+	hold   atomic.Bool // none
+	grant  atomic.Bool // but one
+	making sync.Mutex  // held while one is being made
+}
+
 // errHeld says why no file is made while the log is held.
-var errHeld = mqerr.New(mqerr.DiskFull, "the disk is at its last watermark")
+var errHeld = mqerr.New(mqerr.DiskFull, "the disk is at its last watermark, or what it has left is for retention")
 
 // create tries until it has the segment; nil if it was told to stop.
 func (p *preparer) create(base record.Pos) *segment.Segment {
@@ -82,15 +95,17 @@ func (p *preparer) create(base record.Pos) *segment.Segment {
 }
 
 func (p *preparer) attempt(base record.Pos) (*segment.Segment, error) {
+	p.gate.making.Lock()
+	defer p.gate.making.Unlock()
 	granted := false
-	if p.hold.Load() {
-		if granted = p.grant.CompareAndSwap(true, false); !granted {
+	if p.gate.hold.Load() {
+		if granted = p.gate.grant.CompareAndSwap(true, false); !granted {
 			return nil, errHeld
 		}
 	}
 	s, err := segment.Create(p.o.FS, p.o.Dir, base, p.o.SegmentBytes)
 	if err != nil && granted {
-		p.grant.Store(true)
+		p.gate.grant.Store(true)
 	}
 	return s, err
 }

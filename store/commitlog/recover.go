@@ -252,10 +252,11 @@ func (l *Log) cut(end record.Pos) error {
 	if err := errors.Join(l.dropTemps(), l.dropLeft()); err != nil {
 		return err
 	}
-	return l.cutSegments(end)
+	return l.cutSegments(end, true)
 }
 
-func (l *Log) cutSegments(end record.Pos) error {
+// cutSegments cuts the files. With ahead the first one behind the end stays, empty, for later; nobody may be reading it.
+func (l *Log) cutSegments(end record.Pos, ahead bool) error {
 	segs := *l.segs.Load()
 	keep := len(segs)
 	for keep > 0 && (segs[keep-1].Base() > end || segs[keep-1].End() == segs[keep-1].Base()) {
@@ -263,7 +264,11 @@ func (l *Log) cutSegments(end record.Pos) error {
 	}
 	// Later segments go first, from the end and one by one: if the power fails in between, what is left
 	// has no gap and is cut at the same place again.
-	for _, s := range slices.Backward(segs[keep:]) {
+	rest, spare := segs[keep:], []*segment.Segment(nil)
+	if ahead && keep > 0 && len(rest) > 0 && rest[0].Base() == segs[keep-1].End() && int64(rest[0].End()-rest[0].Base()) == l.o.SegmentBytes {
+		spare, rest = rest[:1:1], rest[1:] // a full disk may not have the space for another one
+	}
+	for _, s := range slices.Backward(rest) {
 		if err := s.Remove(); err != nil {
 			return err
 		}
@@ -271,6 +276,12 @@ func (l *Log) cutSegments(end record.Pos) error {
 			return err
 		}
 	}
+	for _, s := range spare {
+		if err := errors.Join(s.Clear(s.Base()), s.Sync()); err != nil {
+			return err
+		}
+	}
+	l.spare = spare
 	kept := slices.Clone(segs[:keep])
 	l.segs.Store(&kept)
 	if keep == 0 || kept[keep-1].End() <= end {
@@ -333,6 +344,7 @@ func (l *Log) goOn(r Recovered) error {
 	l.written.Store(int64(r.End))
 	l.durable.Store(int64(r.End))
 	l.limit.Store(int64(r.End))
-	l.prep = startPreparer(l.o, l.newest().End(), &l.hold, &l.grant)
+	l.prep = startPreparer(l.o, l.covered(), &l.gate, l.spare)
+	l.spare = nil
 	return nil
 }

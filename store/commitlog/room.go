@@ -19,6 +19,9 @@ func (l *Log) Room() int64 {
 	return int64(l.reach()) - l.written.Load()
 }
 
+// SegmentBytes is the size of one file.
+func (l *Log) SegmentBytes() int64 { return l.o.SegmentBytes }
+
 // Reach is the end of the files that are there for appends, of which records may leave a part unused where
 // one file ends: a record that does not fit goes to the next. If the end is below want, Reach waits for the
 // files up to there; it returns less only if one cannot be made now. It is a call of the goroutine that
@@ -47,16 +50,20 @@ func (l *Log) Stuck() error {
 	return l.prep.stuck()
 }
 
-// Hold says whether further files are to be made. While they are not, what is there can be filled.
+// Hold says whether further files are to be made. While they are not, what is there can be filled. It waits for one
+// that is being made: when it has returned, the log takes no more of the disk.
 func (l *Log) Hold(on bool) {
-	l.hold.Store(on)
+	l.gate.hold.Store(on)
 	if !on {
-		l.grant.Store(false)
+		l.gate.grant.Store(false)
+		return
 	}
+	l.gate.making.Lock()
+	defer l.gate.making.Unlock()
 }
 
 // Grant lets one further file be made while the log is held, soon; more often than that it does nothing.
-func (l *Log) Grant() { l.grant.Store(l.hold.Load()) }
+func (l *Log) Grant() { l.gate.grant.Store(l.gate.hold.Load()) }
 
 // reach is the end of the files that are there.
 func (l *Log) reach() record.Pos {
@@ -116,7 +123,7 @@ func (l *Log) coverAs(ends []record.Pos) error {
 		if err == nil {
 			l.spare = append(l.spare, s)
 		}
-		l.prep = startPreparer(l.o, l.covered(), &l.hold, &l.grant)
+		l.prep = startPreparer(l.o, l.covered(), &l.gate, nil)
 		if err != nil {
 			return mqerr.New(mqerr.DiskFull, "segment %d cannot be made: %w", base, err)
 		}
@@ -145,7 +152,7 @@ func (l *Log) newestAs(end record.Pos) error {
 		return l.fail(err)
 	}
 	l.add(s)
-	l.prep = startPreparer(l.o, s.End(), &l.hold, &l.grant)
+	l.prep = startPreparer(l.o, s.End(), &l.gate, nil)
 	return nil
 }
 

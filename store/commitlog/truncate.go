@@ -89,7 +89,7 @@ func (l *Log) shorten(r Recovered) error {
 	if err := l.dropSpare(0); err != nil {
 		return err
 	}
-	if err := l.cutSegments(r.End); err != nil {
+	if err := l.cutSegments(r.End, false); err != nil {
 		return err
 	}
 	for _, s := range *l.segs.Load() {

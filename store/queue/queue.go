@@ -118,6 +118,13 @@ func Open(o Options) (*Store, error) {
 	return &Store{o: o, queues: map[Key]*queue{}, sorted: true, files: f, cache: newCache(o.CacheBytes)}, nil
 }
 
+// FileBytes is the size of one extent file.
+func (s *Store) FileBytes() int64 {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return int64(s.files.perFile+1) * ExtentBytes
+}
+
 // Close closes the files. What was not encoded and synced is found again by a replay of the log.
 func (s *Store) Close() error {
 	s.saving.Lock()

@@ -69,6 +69,9 @@ func (f *feed) since(from uint64, fn func(k key, v any)) bool {
 	return true
 }
 
+// restart makes every reader read the whole table.
+func (f *feed) restart() { f.head += uint64(len(f.ring)) + 1 }
+
 // all calls fn for each thing.
 func (f *feed) all(fn func(k key, v any)) {
 	for k, v := range f.items {

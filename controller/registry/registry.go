@@ -115,7 +115,8 @@ func (r *Registry) Restore(s *state.State) {
 	defer r.mu.Unlock()
 	head := r.brokers.head
 	r.resetLocked()
-	r.brokers.head = head + uint64(r.o.Ring) + 1 // too far for every reader
+	r.brokers.head = head
+	r.brokers.restart()
 	for _, h := range s.Shards() {
 		r.shardLocked(h, false)
 	}
@@ -148,6 +149,8 @@ func (r *Registry) Applied(index state.Version, events []state.Event) {
 			r.deletedLocked(groupKey(e.Group.ID), e.Version)
 		case state.ShardChanged:
 			r.shardLocked(e.Shard, e.Progress)
+		case state.ShardDeleted:
+			r.shardGoneLocked(e.Shard.ID)
 		case state.KeysChanged:
 			r.proxies.put(key{kind: kindKeys}, e.Keys)
 		}

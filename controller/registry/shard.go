@@ -6,6 +6,7 @@ import (
 
 	"github.com/perigee-mq/perigee/controller/liveness"
 	"github.com/perigee-mq/perigee/controller/state"
+	"github.com/perigee-mq/perigee/internal/mqerr"
 )
 
 func master(h *state.Shard) liveness.Replica {
@@ -37,6 +38,21 @@ func (r *Registry) shardLocked(now *state.Shard, progress bool) {
 		}
 	}
 	r.viewLocked(h)
+}
+
+// shardGoneLocked forgets a shard that was deleted. That is rare: proxies get everything anew.
+func (r *Registry) shardGoneLocked(id state.ShardID) {
+	h := r.shards[id]
+	if h == nil {
+		return
+	}
+	for _, s := range h.sessions {
+		s.endLocked(mqerr.New(mqerr.Fenced, "broker group %q was deleted", h.hard.Name))
+	}
+	delete(r.shards, id)
+	delete(r.told, id)
+	delete(r.proxies.items, shardKey(id))
+	r.proxies.restart()
 }
 
 // liveLocked reports whether the shard has a master that was heard from.

@@ -35,6 +35,7 @@ func EncodeCommand(c Command, release string) ([]byte, error) {
 var decoders = map[string]func([]byte) (Command, error){
 	Init{}.op():            decodeAs[Init],
 	RegisterReplica{}.op(): decodeAs[RegisterReplica],
+	Enroll{}.op():          decodeAs[Enroll],
 	Elect{}.op():           decodeAs[Elect],
 	Resign{}.op():          decodeAs[Resign],
 	AlterS{}.op():          decodeAs[AlterS],
@@ -47,6 +48,12 @@ var decoders = map[string]func([]byte) (Command, error){
 	DeleteGroup{}.op():     decodeAs[DeleteGroup],
 	RotateKey{}.op():       decodeAs[RotateKey],
 	UseKey{}.op():          decodeAs[UseKey],
+
+	UncleanElect{}.op():    decodeAs[UncleanElect],
+	SetShard{}.op():        decodeAs[SetShard],
+	RemoveReplica{}.op():   decodeAs[RemoveReplica],
+	DeleteShard{}.op():     decodeAs[DeleteShard],
+	RaiseGeneration{}.op(): decodeAs[RaiseGeneration],
 
 	PutController{}.op():    decodeAs[PutController],
 	RemoveController{}.op(): decodeAs[RemoveController],

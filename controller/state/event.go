@@ -27,6 +27,9 @@ type ShardChanged struct {
 	Progress bool
 }
 
+// ShardDeleted says that a shard is gone; Shard is as it was.
+type ShardDeleted struct{ Shard *Shard }
+
 // ControllersChanged says that a controller announced itself or was removed.
 type ControllersChanged struct{}
 
@@ -38,6 +41,7 @@ func (TopicDeleted) event() {}
 func (GroupPut) event()     {}
 func (GroupDeleted) event() {}
 func (ShardChanged) event() {}
+func (ShardDeleted) event() {}
 func (KeysChanged) event()  {}
 
 func (ControllersChanged) event() {}

@@ -18,16 +18,9 @@ type Elect struct {
 func (Elect) op() string { return "elect" }
 
 func (c Elect) apply(s *State, _ Version) (Result, []Event) {
-	h := s.shards[c.Shard]
-	if h == nil {
-		return refuse(mqerr.NotFound, "shard %d does not exist", c.Shard)
-	}
-	if h.Epoch != c.Epoch {
-		return refuse(mqerr.Fenced, "broker group %q is in epoch %d, not %d", h.Name, h.Epoch, c.Epoch)
-	}
-	r := h.Replica(c.Winner)
-	if r == nil || r.Incarnation != c.Inc {
-		return refuse(mqerr.Fenced, "broker group %q: replica %d is not in incarnation %d", h.Name, c.Winner, c.Inc)
+	h, err := s.candidate(c.Shard, c.Epoch, c.Winner, c.Inc)
+	if err != nil {
+		return Result{Err: err}, nil
 	}
 	inSet := slices.Contains(h.Set, c.Winner)
 	if !inSet && !slices.Contains(h.ELR, c.Winner) {
@@ -39,9 +32,29 @@ func (c Elect) apply(s *State, _ Version) (Result, []Event) {
 		set = slices.DeleteFunc(slices.Clone(h.Set), func(id ReplicaID) bool { return id == h.Master && id != c.Winner })
 	}
 	next.setTo(set)
-	next.Epoch++
-	next.Master, next.MasterInc, next.Applied = c.Winner, c.Inc, 0
+	next.crown(c.Winner, c.Inc, s.generation)
 	return s.put(next)
+}
+
+// candidate returns the shard in its epoch if the replica is in that incarnation.
+func (s *State) candidate(id ShardID, epoch Epoch, replica ReplicaID, inc Incarnation) (*Shard, error) {
+	h := s.shards[id]
+	if h == nil {
+		return nil, mqerr.New(mqerr.NotFound, "shard %d does not exist", id)
+	}
+	if h.Epoch != epoch {
+		return nil, mqerr.New(mqerr.Fenced, "broker group %q is in epoch %d, not %d", h.Name, h.Epoch, epoch)
+	}
+	if r := h.Replica(replica); r == nil || r.Incarnation != inc {
+		return nil, mqerr.New(mqerr.Fenced, "broker group %q: replica %d is not in incarnation %d", h.Name, replica, inc)
+	}
+	return h, nil
+}
+
+// crown begins the epoch of a master.
+func (h *Shard) crown(id ReplicaID, inc Incarnation, generation uint16) {
+	h.Epoch = h.Epoch.after(generation)
+	h.Master, h.MasterInc, h.Applied = id, inc, 0
 }
 
 // Resign ends a mastership before a planned stop: the next election need not wait.
@@ -108,6 +121,9 @@ func (c AlterS) apply(s *State, _ Version) (Result, []Event) {
 		r := next.Replica(m.ID)
 		if r == nil || r.Incarnation != m.Inc {
 			return refuse(mqerr.Fenced, "broker group %q: replica %d is not in incarnation %d", h.Name, m.ID, m.Inc)
+		}
+		if r.Learner {
+			return refuse(mqerr.Invalid, "broker group %q: replica %d is a learner and can't be a member of the SyncStateSet", h.Name, m.ID)
 		}
 		r.Unclean = false // it has caught up with the master in this incarnation
 		set = append(set, m.ID)

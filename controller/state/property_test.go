@@ -3,6 +3,7 @@ package state
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -34,7 +35,39 @@ func drawCommand(t *rapid.T, s *State) Command {
 		}
 		return 0
 	}
-	switch num("command", 0, 13) {
+	switch num("command", 0, 17) {
+	case 14, 15:
+		shard, id := num("shard name", 1, 3), num("replica", 1, 3)
+		c := Enroll{
+			RegisterReplica: RegisterReplica{
+				Shard: fmt.Sprintf("s%d", shard), Replica: ReplicaID(id), UUID: UUID{byte(shard), byte(id), byte(off())},
+				Address: "127.0.0.1:1", Clean: rapid.Bool().Draw(t, "clean"),
+			},
+			Damaged: off() > 0, Learner: off() > 0, MinISR: num("copies", -1, 3), Commit: Commit(num("mode", 0, 2)),
+		}
+		if have := s.ShardNamed(c.Shard); have != nil {
+			c.MaxEpoch = have.Epoch
+			if r := have.Replica(c.Replica); r != nil {
+				c.Last = r.Incarnation
+			}
+		}
+		return c
+	case 16:
+		w := ReplicaID(num("winner", 1, 3))
+		return UncleanElect{Shard: h.ID, Epoch: h.Epoch - Epoch(off()), Winner: w, Inc: inc(w), Token: pick("token", "a", "b", "")}
+	case 17:
+		switch num("what", 0, 5) {
+		case 0:
+			return DeleteShard{Shard: h.ID}
+		case 1:
+			return RaiseGeneration{From: s.Generation() + uint16(off())}
+		case 2:
+			id := ReplicaID(num("replica", 1, 3))
+			return RemoveReplica{Shard: h.ID, Replica: id, Inc: inc(id)}
+		case 3:
+			return SetShard{Shard: h.ID, Commit: new(Commit(num("mode", 0, 2)))}
+		}
+		return SetShard{Shard: h.ID, MinISR: new(num("copies", 0, 4))}
 	case 13:
 		id := pick("controller", "c1", "c2", "")
 		if rapid.Bool().Draw(t, "leaves") {
@@ -162,12 +195,19 @@ func TestAnyCommands(t *testing.T) {
 			}
 			for id, h := range before.shards {
 				now := s.Shard(id)
+				if _, deletes := c.(DeleteShard); deletes && now == nil && r.Err == nil {
+					if e := s.ended[h.Name]; e.Epoch != h.Epoch || e.SetVersion != h.SetVersion || h.Master != 0 {
+						t.Fatalf("%+v became %+v", h, e)
+					}
+					continue
+				}
 				if now == nil || now.Epoch < h.Epoch || now.SetVersion < h.SetVersion {
 					t.Fatalf("shard went back: %+v to %+v", h, now)
 				}
 				if now.Master != 0 && now.Epoch == h.Epoch && h.Master != 0 && now.MasterInc != h.MasterInc {
 					t.Fatalf("one epoch, two masters: %+v, %+v", h, now)
 				}
+				checkComplete(t, c, h, now)
 			}
 			for id, was := range before.topics {
 				if now := s.topics[id]; now != nil {
@@ -192,6 +232,26 @@ func TestAnyCommands(t *testing.T) {
 			}
 		}
 	})
+}
+
+// checkComplete looks at what a command has made of those who have everything that is acknowledged: nobody
+// comes to them but by the master's proposal, and by an operator's order that is counted.
+func checkComplete(t *rapid.T, c Command, h, now *Shard) {
+	for _, id := range slices.Concat(now.Set, now.ELR) {
+		was := slices.Contains(h.Set, id) || slices.Contains(h.ELR, id)
+		_, proposed := c.(AlterS)
+		if !was && !proposed && now.DataLoss != h.DataLoss+1 {
+			t.Fatalf("%T let replica %d in: %+v to %+v", c, id, h, now)
+		}
+	}
+	if e, ok := c.(Enroll); ok && e.Shard == h.Name && now != h && len(h.Replicas) > 1 && (e.Damaged || h.Commit == Memory && !e.Clean) {
+		if slices.Contains(now.Set, e.Replica) || slices.Contains(now.ELR, e.Replica) {
+			t.Fatalf("I14: %+v is still there: %+v", e, now)
+		}
+	}
+	if now.DataLoss < h.DataLoss {
+		t.Fatalf("losses are forgotten: %+v to %+v", h, now)
+	}
 }
 
 // Every shard has a queue before any has two, and shares differ by one at most.
@@ -265,7 +325,7 @@ func limitsOf(t *rapid.T) LimitsChange {
 	}
 }
 
-func fullState(t interface{ Fatal(...any) }) *State {
+func fullState(t interface{ Fatalf(string, ...any) }) *State {
 	s := New()
 	for i, c := range []Command{
 		Init{Cluster: "c0", Key: Secret{1}},
@@ -277,9 +337,18 @@ func fullState(t interface{ Fatal(...any) }) *State {
 		PutController{Controller{ID: "c1", UUID: UUID{1}, Address: "127.0.0.1:9876"}},
 		PutController{Controller{ID: "c2", UUID: UUID{2}}},
 		RemoveController{ID: "c2"},
+		Enroll{RegisterReplica: RegisterReplica{Shard: "s2", Replica: 1, UUID: UUID{2}, Address: "127.0.0.1:1"}, MinISR: 2, Commit: Memory},
+		Enroll{RegisterReplica: RegisterReplica{Shard: "s2", Replica: 2, UUID: UUID{3}, Address: "127.0.0.1:1"}},
+		UncleanElect{Shard: 2, Winner: 2, Inc: 11, Token: "t"},
+		RemoveReplica{Shard: 2, Replica: 1, Inc: 10},
+		SetShard{Shard: 2, MinISR: new(1)},
+		RemoveReplica{Shard: 2, Replica: 1, Inc: 10},
+		RaiseGeneration{},
+		Enroll{RegisterReplica: RegisterReplica{Shard: "s3", Replica: 1, UUID: UUID{4}, Address: "127.0.0.1:1"}},
+		DeleteShard{Shard: 3},
 	} {
-		if r, _ := s.Apply(Version(i+1), c); r.Err != nil {
-			t.Fatal(r.Err)
+		if r, _ := s.Apply(Version(i+1), c); (r.Err != nil) != (i == 12) { // too few would be left
+			t.Fatalf("%T: %v", c, r.Err)
 		}
 	}
 	return s
@@ -290,6 +359,12 @@ func FuzzDecodeCommand(f *testing.F) {
 	for _, c := range []Command{
 		Init{Cluster: "c0"},
 		RegisterReplica{Shard: "s", UUID: UUID{1}},
+		Enroll{RegisterReplica: RegisterReplica{Shard: "s", UUID: UUID{1}}, MinISR: 2},
+		UncleanElect{Shard: 1, Token: "t"},
+		SetShard{Shard: 1, MinISR: &n},
+		RemoveReplica{Shard: 1, Replica: 1},
+		DeleteShard{Shard: 1},
+		RaiseGeneration{},
 		Elect{Shard: 1},
 		Resign{},
 		AlterS{Set: []Member{{1, 2}}},

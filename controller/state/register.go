@@ -9,7 +9,7 @@ import (
 
 // RegisterReplica begins an incarnation of a broker process: the command's index. The first replica
 // of a new shard founds it and is its SyncStateSet. A master that registers again has restarted, so
-// its mastership is over and the epoch with it (I1).
+// its mastership is over and the epoch with it (I1). Enroll has taken its place: it is still read.
 type RegisterReplica struct {
 	Cluster string      `json:"cluster,omitempty"` // cluster of its data, empty for a new directory
 	Shard   string      `json:"shard"`
@@ -57,39 +57,41 @@ func splitAddress(s string) (host, port string) {
 }
 
 func (c RegisterReplica) apply(s *State, index Version) (Result, []Event) {
-	if err := c.Validate(); err != nil {
-		return Result{Err: err}, nil
-	}
-	if s.cluster == "" {
-		return refuse(mqerr.Unavailable, "the cluster is not set up yet")
-	}
-	if c.Cluster != "" && c.Cluster != s.cluster {
-		return refuse(mqerr.Denied, "the data of replica %d of broker group %q belongs to cluster %s, this controller to %s: start it with its own controller, or with an empty data directory", c.Replica, c.Shard, c.Cluster, s.cluster)
-	}
-	h := s.ShardNamed(c.Shard)
-	if err := c.checkIdentity(s, h); err != nil {
+	h, err := c.admit(s)
+	if err != nil {
 		return Result{Err: err}, nil
 	}
 	if h == nil {
-		return c.found(s, index)
+		return s.found(c.Shard, c.replica(index))
 	}
 	next := h.clone()
 	r := next.Replica(c.Replica)
 	if r == nil {
-		if len(next.Replicas) >= ReplicasMax {
-			return refuse(mqerr.Exhausted, "broker group %q has %d replicas, the most that are allowed", c.Shard, ReplicasMax)
+		if err := next.join(c.replica(index)); err != nil {
+			return Result{Err: err}, nil
 		}
-		at, _ := slices.BinarySearchFunc(next.Replicas, c.Replica, func(r Replica, id ReplicaID) int { return int(r.ID) - int(id) })
-		next.Replicas = slices.Insert(next.Replicas, at, c.replica(index, false))
 		return s.put(next)
 	}
-	*r = c.replica(index, !c.Clean || c.Last != r.Incarnation)
-	if next.Master == c.Replica {
-		next.Master, next.MasterInc, next.Applied = 0, 0, 0
-		next.Epoch++
-		next.SetVersion++
-	}
+	unclean := !c.Clean || c.Last != r.Incarnation
+	*r = c.replica(index)
+	r.Unclean = unclean
+	next.restarted(c.Replica, s.generation)
 	return s.put(next)
+}
+
+// admit returns the shard that the replica may enter, nil if it founds it.
+func (c RegisterReplica) admit(s *State) (*Shard, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	if s.cluster == "" {
+		return nil, mqerr.New(mqerr.Unavailable, "the cluster is not set up yet")
+	}
+	if c.Cluster != "" && c.Cluster != s.cluster {
+		return nil, mqerr.New(mqerr.Denied, "the data of replica %d of broker group %q belongs to cluster %s, this controller to %s: start it with its own controller, or with an empty data directory", c.Replica, c.Shard, c.Cluster, s.cluster)
+	}
+	h := s.ShardNamed(c.Shard)
+	return h, c.checkIdentity(s, h)
 }
 
 // checkIdentity refuses a directory under a wrong identity, and a controller that is older than its brokers.
@@ -101,16 +103,25 @@ func (c RegisterReplica) checkIdentity(s *State, h *Shard) error {
 			}
 		}
 	}
-	var epoch Epoch
-	if h != nil {
+	epoch := s.ended[c.Shard].Epoch
+	switch {
+	case h == nil:
+		if _, deleted := s.ended[c.Shard]; deleted && c.Last != 0 {
+			return mqerr.New(mqerr.Denied, "broker group %q was deleted, and this data directory belonged to it: start with an empty one to make the group anew", c.Shard)
+		}
+	case slices.Contains(h.Gone, c.UUID):
+		return mqerr.New(mqerr.Denied, "replica %d of broker group %q was removed with this data directory: start with an empty one", c.Replica, c.Shard)
+	default:
 		epoch = h.Epoch
-		if r := h.Replica(c.Replica); r != nil {
-			if r.UUID != c.UUID {
-				return mqerr.New(mqerr.Exists, "replica %d of broker group %q has another data directory (%v): start it there; a new, empty directory needs a new id", c.Replica, c.Shard, r.UUID)
-			}
-			if c.Last > r.Incarnation {
-				return mqerr.New(mqerr.Fenced, "replica %d of broker group %q knows incarnation %d, the controller only %d: the controller's data is older than the broker's; restore a newer copy of it", c.Replica, c.Shard, c.Last, r.Incarnation)
-			}
+		r := h.Replica(c.Replica)
+		if r == nil {
+			break
+		}
+		if r.UUID != c.UUID {
+			return mqerr.New(mqerr.Exists, "replica %d of broker group %q has another data directory (%v): start it there; a new, empty directory needs a new id", c.Replica, c.Shard, r.UUID)
+		}
+		if c.Last > r.Incarnation {
+			return mqerr.New(mqerr.Fenced, "replica %d of broker group %q knows incarnation %d, the controller only %d: the controller's data is older than the broker's; restore a newer copy of it", c.Replica, c.Shard, c.Last, r.Incarnation)
 		}
 	}
 	if c.MaxEpoch > epoch {
@@ -119,21 +130,6 @@ func (c RegisterReplica) checkIdentity(s *State, h *Shard) error {
 	return nil
 }
 
-func (c RegisterReplica) found(s *State, index Version) (Result, []Event) {
-	if len(s.shards) >= ShardsMax {
-		return refuse(mqerr.Exhausted, "broker group %q can't be added: there are %d, the most that are allowed", c.Shard, ShardsMax)
-	}
-	h := &Shard{
-		ID: s.nextShard, Name: c.Shard, MinISR: 1,
-		Set: []ReplicaID{c.Replica}, SetVersion: 1, Replicas: []Replica{c.replica(index, false)},
-	}
-	s.nextShard++
-	s.shardNames[h.Name] = h.ID
-	r, events := s.put(h)
-	r.Created = true
-	return r, events
-}
-
-func (c RegisterReplica) replica(index Version, unclean bool) Replica {
-	return Replica{ID: c.Replica, UUID: c.UUID, Address: c.Address, Incarnation: Incarnation(index), Unclean: unclean}
+func (c RegisterReplica) replica(index Version) Replica {
+	return Replica{ID: c.Replica, UUID: c.UUID, Address: c.Address, Incarnation: Incarnation(index)}
 }

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 )
@@ -23,10 +24,12 @@ type Replica struct {
 	UUID        UUID        `json:"uuid"`
 	Address     string      `json:"address"`     // host:port that proxies use
 	Incarnation Incarnation `json:"incarnation"` // its last registration
-	// Unclean says that its last start found no clean-shutdown marker of the run before, and that it
-	// was not admitted to the SyncStateSet since. A lone replica stays a member all the same: nobody
-	// else has its data.
+	// Unclean says that records may be missing in it since a restart, and that it was not admitted to
+	// the SyncStateSet since: it is in neither the set nor ELR. (A replica that RegisterReplica has
+	// brought in may be unclean and a member: that command looked for the marker of a clean stop only.)
 	Unclean bool `json:"unclean,omitempty"`
+	// Learner says that it follows, but is never a member of the SyncStateSet.
+	Learner bool `json:"learner,omitempty"`
 }
 
 // Shard is a broker group: one log with one master at a time.
@@ -49,15 +52,26 @@ type Shard struct {
 	Replicas   []Replica   `json:"replicas"`            // by id
 	Applied    Version     `json:"applied,omitempty"`   // definitions that the master is known to have logged
 	DataLoss   uint64      `json:"data_loss,omitempty"` // unclean elections so far
+	Commit     Commit      `json:"commit,omitempty"`    // what an ack of a replica stands for
+	Loss       *Loss       `json:"loss,omitempty"`      // the last unclean election
+	Gone       []UUID      `json:"gone,omitempty"`      // directories of removed replicas, the latest last
 }
+
+// Replicated reports whether what is stored has to be on more than one replica, or may be: a flush policy
+// of a topic means nothing then, as Commit goes for all of them.
+func (h *Shard) Replicated() bool { return len(h.Replicas) > 1 || h.MinISR > 1 }
 
 // Replica returns a replica, nil if there is none of that id. It must not be changed.
 func (h *Shard) Replica(id ReplicaID) *Replica {
-	i, ok := slices.BinarySearchFunc(h.Replicas, id, func(r Replica, id ReplicaID) int { return int(r.ID) - int(id) })
+	i, ok := h.find(id)
 	if !ok {
 		return nil
 	}
 	return &h.Replicas[i]
+}
+
+func (h *Shard) find(id ReplicaID) (int, bool) {
+	return slices.BinarySearchFunc(h.Replicas, id, func(r Replica, id ReplicaID) int { return cmp.Compare(r.ID, id) })
 }
 
 // Candidate returns the replica to elect if there is no master: an eligible member of the
@@ -73,7 +87,7 @@ func (h *Shard) Candidate(eligible func(ReplicaID) bool) ReplicaID {
 
 func (h *Shard) clone() *Shard {
 	c := *h
-	c.Set, c.ELR, c.Replicas = slices.Clone(h.Set), slices.Clone(h.ELR), slices.Clone(h.Replicas)
+	c.Set, c.ELR, c.Replicas, c.Gone = slices.Clone(h.Set), slices.Clone(h.ELR), slices.Clone(h.Replicas), slices.Clone(h.Gone)
 	return &c
 }
 
@@ -88,7 +102,7 @@ func (h *Shard) setTo(set []ReplicaID) {
 		elr := slices.Concat(h.ELR, h.Set)
 		elr = slices.DeleteFunc(elr, func(id ReplicaID) bool {
 			r := h.Replica(id)
-			return slices.Contains(set, id) || r == nil || r.Unclean
+			return slices.Contains(set, id) || r == nil || r.Unclean || r.Learner
 		})
 		slices.Sort(elr)
 		h.ELR = slices.Compact(elr)
@@ -97,9 +111,18 @@ func (h *Shard) setTo(set []ReplicaID) {
 	h.SetVersion++
 }
 
+// drop takes a replica that may miss something out of the set and out of ELR.
+func (h *Shard) drop(id ReplicaID) {
+	is := func(other ReplicaID) bool { return other == id }
+	if slices.Contains(h.Set, id) {
+		h.setTo(slices.DeleteFunc(slices.Clone(h.Set), is))
+	}
+	h.ELR = slices.DeleteFunc(h.ELR, is)
+}
+
 func (h *Shard) check() error {
-	if h.MinISR < 1 {
-		return fmt.Errorf("shard %q needs no copy", h.Name)
+	if h.MinISR < 1 || h.MinISR > ReplicasMax || h.Commit > Memory {
+		return fmt.Errorf("shard %q: %d copies, commit mode %d", h.Name, h.MinISR, h.Commit)
 	}
 	for i, r := range h.Replicas {
 		if r.ID == 0 || i > 0 && h.Replicas[i-1].ID >= r.ID {
@@ -108,8 +131,8 @@ func (h *Shard) check() error {
 	}
 	for _, list := range [][]ReplicaID{h.Set, h.ELR} {
 		for i, id := range list {
-			if h.Replica(id) == nil || i > 0 && list[i-1] >= id {
-				return fmt.Errorf("shard %q: replica %d is unknown or out of order", h.Name, id)
+			if r := h.Replica(id); r == nil || r.Learner || i > 0 && list[i-1] >= id {
+				return fmt.Errorf("shard %q: replica %d is unknown, a learner or out of order", h.Name, id)
 			}
 		}
 	}

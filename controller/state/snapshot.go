@@ -27,17 +27,19 @@ type header struct {
 	NextShard   ShardID `json:"next_shard"`
 	Keys        Keys    `json:"keys"`
 	Gone        []UUID  `json:"gone,omitempty"` // directories of removed controllers
-	Lines       int     `json:"lines"`          // that follow
+	Generation  uint16  `json:"generation,omitempty"`
+	Lines       int     `json:"lines"` // that follow
 }
 
 // line is one of the others; exactly one field is set. Shards come first, then topics, groups and
-// controllers, each by id.
+// controllers, each by id, then deleted shards by name.
 type line struct {
 	Shard *Shard `json:"shard,omitempty"`
 	Topic *Topic `json:"topic,omitempty"`
 	Group *Group `json:"group,omitempty"`
 
 	Controller *Controller `json:"controller,omitempty"`
+	Ended      *Ended      `json:"ended,omitempty"`
 }
 
 // WriteSnapshot writes the state: JSON, one object a line. Equal states give equal bytes.
@@ -46,8 +48,8 @@ func (s *State) WriteSnapshot(w io.Writer, release string) error {
 	e := json.NewEncoder(b)
 	err := e.Encode(header{
 		Format: snapshotFormat, V: FormatVersion, Release: release, Cluster: s.cluster, Version: s.version, Definitions: s.definitions,
-		NextTopic: s.nextTopic, NextGroup: s.nextGroup, NextShard: s.nextShard, Keys: s.keys, Gone: s.gone,
-		Lines: len(s.topics) + len(s.groups) + len(s.shards) + len(s.controllers),
+		NextTopic: s.nextTopic, NextGroup: s.nextGroup, NextShard: s.nextShard, Keys: s.keys, Gone: s.gone, Generation: s.generation,
+		Lines: len(s.topics) + len(s.groups) + len(s.shards) + len(s.controllers) + len(s.ended),
 	})
 	put := func(l line) {
 		if err == nil {
@@ -65,6 +67,9 @@ func (s *State) WriteSnapshot(w io.Writer, release string) error {
 	}
 	for _, c := range s.Controllers() {
 		put(line{Controller: &c})
+	}
+	for _, e := range sorted(s.ended) {
+		put(line{Ended: &e})
 	}
 	if err != nil {
 		return err
@@ -92,7 +97,7 @@ func ReadSnapshot(r io.Reader) (*State, error) {
 	}
 	s := New()
 	s.cluster, s.version, s.definitions, s.keys, s.gone = h.Cluster, h.Version, h.Definitions, h.Keys, h.Gone
-	s.nextTopic, s.nextGroup, s.nextShard = h.NextTopic, h.NextGroup, h.NextShard
+	s.nextTopic, s.nextGroup, s.nextShard, s.generation = h.NextTopic, h.NextGroup, h.NextShard, h.Generation
 	n := 0
 	for ; in.Scan(); n++ {
 		var l line
@@ -115,6 +120,10 @@ func ReadSnapshot(r io.Reader) (*State, error) {
 // take adds a line to a state that is being read, and reports whether it is new.
 func (s *State) take(l line) bool {
 	switch {
+	case l.Ended != nil:
+		_, there := s.ended[l.Ended.Name]
+		s.ended[l.Ended.Name] = *l.Ended
+		return !there && l == line{Ended: l.Ended}
 	case l.Controller != nil:
 		_, there := s.controllers[l.Controller.ID]
 		s.controllers[l.Controller.ID] = *l.Controller

@@ -69,6 +69,9 @@ type State struct {
 
 	controllers map[string]Controller
 	gone        []UUID // directories of controllers that were removed, the latest last
+
+	ended      map[string]Ended // deleted shards, by name
+	generation uint16           // how often the state was put back
 }
 
 // New returns the empty state.
@@ -78,7 +81,7 @@ func New() *State {
 		topics: map[TopicID]*Topic{}, topicNames: map[string]TopicID{},
 		groups: map[GroupID]*Group{}, groupNames: map[string]GroupID{},
 		shards: map[ShardID]*Shard{}, shardNames: map[string]ShardID{},
-		controllers: map[string]Controller{},
+		controllers: map[string]Controller{}, ended: map[string]Ended{},
 	}
 }
 
@@ -187,7 +190,7 @@ func (s *State) Clone() *State {
 	c.topics, c.topicNames = maps.Clone(s.topics), maps.Clone(s.topicNames)
 	c.groups, c.groupNames = maps.Clone(s.groups), maps.Clone(s.groupNames)
 	c.shards, c.shardNames = maps.Clone(s.shards), maps.Clone(s.shardNames)
-	c.controllers = maps.Clone(s.controllers)
+	c.controllers, c.ended = maps.Clone(s.controllers), maps.Clone(s.ended)
 	return &c
 }
 
@@ -221,6 +224,11 @@ func (s *State) Check() error {
 		}
 		if err := h.check(); err != nil {
 			return err
+		}
+	}
+	for name, e := range s.ended {
+		if e.Name != name || name == "" || s.shardNames[name] != 0 || len(s.ended) > EndedMax {
+			return fmt.Errorf("deleted shard %q: wrong name, or it exists", name)
 		}
 	}
 	if err := s.checkControllers(); err != nil {

@@ -76,6 +76,31 @@ func commandOf(t *testing.T, d *datadriven.TestData) Command {
 			Cluster: a.str("cluster"), Shard: a.str("shard"), Replica: ReplicaID(a.num("id")), UUID: UUID{byte(a.num("uuid"))},
 			Address: a.str("addr"), Last: Incarnation(a.num("last")), Clean: d.HasArg("clean"), MaxEpoch: Epoch(a.num("max-epoch")),
 		}
+	case "enroll":
+		return Enroll{
+			RegisterReplica: RegisterReplica{
+				Shard: a.str("shard"), Replica: ReplicaID(a.num("id")), UUID: UUID{byte(a.num("uuid"))}, Address: "127.0.0.1:1",
+				Last: Incarnation(a.num("last")), Clean: d.HasArg("clean"), MaxEpoch: Epoch(a.num("max-epoch")),
+			},
+			Damaged: d.HasArg("damaged"), Learner: d.HasArg("learner"), MinISR: int(a.num("min-isr")), Commit: commits[a.str("mode")],
+		}
+	case "unclean-elect":
+		return UncleanElect{Shard: ShardID(a.num("shard")), Epoch: Epoch(a.num("epoch")), Winner: ReplicaID(a.num("winner")), Inc: Incarnation(a.num("inc")), Token: a.str("token")}
+	case "set-shard":
+		c := SetShard{Shard: ShardID(a.num("shard"))}
+		if d.HasArg("min-isr") {
+			c.MinISR = new(int(a.num("min-isr")))
+		}
+		if d.HasArg("mode") {
+			c.Commit = new(commits[a.str("mode")])
+		}
+		return c
+	case "remove-replica":
+		return RemoveReplica{Shard: ShardID(a.num("shard")), Replica: ReplicaID(a.num("id")), Inc: Incarnation(a.num("inc"))}
+	case "delete-shard":
+		return DeleteShard{Shard: ShardID(a.num("shard"))}
+	case "raise-generation":
+		return RaiseGeneration{From: uint16(a.num("from"))}
 	case "elect":
 		return Elect{Shard: ShardID(a.num("shard")), Epoch: Epoch(a.num("epoch")), Winner: ReplicaID(a.num("winner")), Inc: Incarnation(a.num("inc"))}
 	case "resign":
@@ -140,6 +165,8 @@ func commandOf(t *testing.T, d *datadriven.TestData) Command {
 	d.Fatalf(t, "unknown command %q", d.Cmd)
 	return nil
 }
+
+var commits = map[string]Commit{"": Durable, "durable": Durable, "memory": Memory, "odd": 2}
 
 type args struct {
 	t *testing.T
@@ -208,10 +235,12 @@ func describe(r Result, events []Event) string {
 			fmt.Fprintf(&b, "group %d deleted v%d\n", e.Group.ID, e.Version)
 		case ShardChanged:
 			h := e.Shard
-			fmt.Fprintf(&b, "shard %d epoch=%d master=%d/%d set=%v v=%d elr=%v applied=%d%s\n", h.ID, h.Epoch, h.Master, h.MasterInc, h.Set, h.SetVersion, h.ELR, h.Applied, when(e.Progress, " progress"))
+			fmt.Fprintf(&b, "shard %d epoch=%d master=%d/%d set=%v v=%d elr=%v applied=%d%s\n", h.ID, h.Epoch, h.Master, h.MasterInc, h.Set, h.SetVersion, h.ELR, h.Applied, when(e.Progress, " progress")+ruled(h))
 			for _, r := range h.Replicas {
-				fmt.Fprintf(&b, "  replica %d inc=%d %s%s\n", r.ID, r.Incarnation, r.Address, when(r.Unclean, " unclean"))
+				fmt.Fprintf(&b, "  replica %d inc=%d %s%s\n", r.ID, r.Incarnation, r.Address, when(r.Unclean, " unclean")+when(r.Learner, " learner"))
 			}
+		case ShardDeleted:
+			fmt.Fprintf(&b, "shard %d deleted\n", e.Shard.ID)
 		case KeysChanged:
 			for _, k := range e.Keys {
 				fmt.Fprintf(&b, "key %d %s %x\n", k.ID, k.Role, k.Secret[:1])
@@ -219,6 +248,17 @@ func describe(r Result, events []Event) string {
 		}
 	}
 	return b.String()
+}
+
+// ruled is what of a shard differs from one that a single broker founded.
+func ruled(h *Shard) (text string) {
+	if h.MinISR > 1 || h.Commit > 0 {
+		text = fmt.Sprintf(" min-isr=%d %v", h.MinISR, h.Commit)
+	}
+	if h.Loss != nil {
+		text += fmt.Sprintf(" losses=%d %+v", h.DataLoss, *h.Loss)
+	}
+	return text
 }
 
 func when(is bool, s string) string {

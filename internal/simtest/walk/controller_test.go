@@ -20,49 +20,18 @@ func (w *world) apply(c state.Command) state.Result {
 	if before != nil && (after.Epoch < before.Epoch || after.SetVersion < before.SetVersion) {
 		w.fail("I2: epoch %d, version %d after epoch %d, version %d", after.Epoch, after.SetVersion, before.Epoch, before.SetVersion)
 	}
-	if r.Err == nil && w.cfg.mode == quorum.Memory && !w.off.keepUnclean {
-		if reg, ok := c.(state.RegisterReplica); ok {
-			w.removeUnclean(reg.Replica)
-		}
-	}
+	w.dead = after != nil && len(after.Set)+len(after.ELR) == 0
 	if err := w.state.Check(); err != nil {
 		w.fail("controller: %v", err)
 	}
 	return r
 }
 
-// removeUnclean is I14 in the entry of the registration, for as long as the controller's state does not do it.
-func (w *world) removeUnclean(id state.ReplicaID) {
-	h := w.shard()
-	if !h.Replica(id).Unclean || h.Replica(id).Incarnation == 1 {
-		return
-	}
-	has := func(set []state.ReplicaID) bool { return slices.Contains(set, id) }
-	if has(h.Set) {
-		elr := append(slices.Clone(h.ELR), h.Set...)
-		h.Set = slices.DeleteFunc(slices.Clone(h.Set), func(m state.ReplicaID) bool { return m == id })
-		if len(h.Set) >= h.MinISR {
-			elr = nil
-		}
-		h.ELR = slices.DeleteFunc(elr, func(m state.ReplicaID) bool {
-			return h.Replica(m).Unclean || slices.Contains(h.Set, m)
-		})
-		slices.Sort(h.ELR)
-		h.ELR = slices.Compact(h.ELR)
-		h.SetVersion++
-	} else if has(h.ELR) {
-		h.ELR = slices.DeleteFunc(slices.Clone(h.ELR), func(m state.ReplicaID) bool { return m == id })
-	}
-	w.dead = len(h.Set)+len(h.ELR) == 0
-}
-
-// setMinISR changes the copies that are wanted: ELR is cleared first, and the version tells the master. No command of the
-// controller's state does it yet.
+// setMinISR changes the copies that are wanted.
 func (w *world) setMinISR(n int) {
-	h := w.shard()
-	h.MinISR, h.ELR = n, nil
-	h.SetVersion++
-	w.trace("MinISR %d in version %d", n, h.SetVersion)
+	if r := w.apply(state.SetShard{Shard: w.shard().ID, MinISR: &n}); r.Err != nil {
+		w.fail("MinISR: %v", r.Err)
+	}
 }
 
 // view is what the controller shows right now.

@@ -105,9 +105,12 @@ func (n *node) start() {
 // from a restart, so it counts as unclean.
 func (n *node) register(sure bool) {
 	w := n.w
-	asked := state.RegisterReplica{
+	asked := state.Enroll{MinISR: w.cfg.minISR, Commit: state.Commit(w.cfg.mode), RegisterReplica: state.RegisterReplica{
 		Shard: group, Replica: state.ReplicaID(n.id), UUID: state.UUID{byte(n.id)}, Address: "127.0.0.1:1", MaxEpoch: state.Epoch(n.promised),
 		Last: state.Incarnation(n.last), Clean: n.stopped, LogEnd: int64(len(n.log)),
+	}}
+	if h := w.shard(); w.off.keepUnclean && h != nil && h.Replica(asked.Replica) != nil {
+		asked.Clean, asked.Last = true, h.Replica(asked.Replica).Incarnation
 	}
 	if !sure && !w.calm && w.chance(8) { // it gets lost, or comes when nobody waits for it
 		if w.cfg.mode == quorum.Durable {

@@ -92,7 +92,6 @@ func newWorld(cfg config, off rules, seed uint64) *world {
 		n.boot()
 		n.register(true)
 	}
-	w.shard().MinISR = cfg.minISR // no command sets it yet
 	return w
 }
 

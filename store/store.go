@@ -76,7 +76,7 @@ type Store struct {
 	identity   Identity
 	promise    promise
 	clean      *Marker
-	copying    *copying // since Anew, until Copied
+	copying    *copying             // since Anew, until Copied
 	aside      []checkpoint.Damaged // checkpoints to be set aside
 	setAside   atomic.Int64
 

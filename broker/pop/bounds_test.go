@@ -209,7 +209,12 @@ func TestTold(t *testing.T) {
 			t.Errorf("%v was not told of", no)
 		}
 	}
-	if !tab.Told(k, 0, 8) || !tab.Told(k, 0, 8) || !tab.Untell(k, 0, 8) || tab.Untell(k, 0, 8) || tab.Told(k, 0, 8) {
+	for range 2 { // asking changes nothing
+		if !tab.Told(k, 0, 8) {
+			t.Error("it was told of")
+		}
+	}
+	if !tab.Untell(k, 0, 8) || tab.Untell(k, 0, 8) || tab.Told(k, 0, 8) {
 		t.Error("it was told of once")
 	}
 	if err := tab.ApplyAck(&record.PopAck{Sections: []record.AckSection{{Topic: 1, Group: 1, Offsets: []record.QueueOffset{1}}}}); err != nil {

@@ -9,12 +9,12 @@ import (
 type Standing uint8
 
 const (
-	// Stands: the record that was the last one then is there, or lies in a hole that is known.
+	// Stands says that the record that was the last one then is there, or lies in a hole that is known.
 	Stands Standing = iota
-	// Replaced: the log has another record there, one that goes over the place, or begins behind it. What was seen
+	// Replaced says that the log has another record there, one that goes over the place, or begins behind it. What was seen
 	// was another log, or this one before a part of it was lost and written anew.
 	Replaced
-	// Absent: there is no whole record, since it is damaged or missing, or since the log ends before.
+	// Absent says that there is no whole record, since it is damaged or missing, or since the log ends before.
 	Absent
 )
 

@@ -10,11 +10,11 @@ import (
 // TestTrouble: people hear of trouble when it begins and every ten minutes, and steps come at longer and longer intervals.
 func TestTrouble(t *testing.T) {
 	const interval = 10 * time.Second
-	var now, said = int64(1000), []int64{}
+	now, said := int64(1000), []int64{}
 	var trouble Trouble
 	require.Equal(t, interval, trouble.Pause(interval))
 	var pauses []time.Duration
-	for now < (time.Hour).Milliseconds() {
+	for now < time.Hour.Milliseconds() {
 		var say bool
 		if trouble, say = trouble.Failed(now); say {
 			said = append(said, now/60_000)

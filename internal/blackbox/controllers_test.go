@@ -59,7 +59,7 @@ func newTrio(t *testing.T) *trio {
 // launch starts a controller that may not be ready before others are there.
 func (k *trio) launch(id string) {
 	k.t.Helper()
-	bin, err := program()
+	bin, err := testbin.Path()
 	if err != nil {
 		k.t.Fatal(err)
 	}

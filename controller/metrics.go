@@ -23,6 +23,9 @@ type Stats struct {
 	Leads          bool
 	// LogBytes is the size of raft.db, -1 if it is unknown.
 	LogBytes int64
+	// Voters and Learners are the controllers with and without a vote; Away those that do not answer this
+	// node. -1: not known, Away on one that does not lead.
+	Voters, Learners, Away int
 	// Raft are the figures of the Raft library, by its own names.
 	Raft map[string]string
 }
@@ -30,6 +33,7 @@ type Stats struct {
 // Stats returns the figures of the moment. Only after Ready.
 func (c *Controller) Stats() Stats {
 	s := Stats{Registry: c.reg.Stats(), Leads: c.node.Leader() == c.o.ID, LogBytes: -1, Raft: c.node.Stats()}
+	s.Voters, s.Learners, s.Away = c.memberStats()
 	c.node.View(func(st *state.State) { s.Topics, s.Groups, _ = st.Len() })
 	if info, err := os.Stat(filepath.Join(c.o.DataDir, "raft.db")); err == nil {
 		s.LogBytes = info.Size()
@@ -61,7 +65,10 @@ func (c *Controller) register(m metric.Meter) error {
 	groups := r.Gauge("perigee_controller_groups", "consumer groups that are defined", "")
 	brokers := r.Gauge("perigee_controller_brokers", "broker groups, by state: live ones serve, away ones are silent or not caught up; of the leader only", "", "state")
 	sessions := r.Gauge("perigee_controller_broker_sessions", "sessions of brokers; of the leader only", "")
-	watchers := r.Gauge("perigee_controller_proxies", "proxies that follow the definitions; of the leader only", "")
+	watchers := r.Gauge("perigee_controller_proxies", "proxies that follow the definitions at this controller", "")
+	members := r.Gauge("perigee_controller_members", "controllers of the cluster, by state: with a vote, or still learning", "", "state")
+	membersAway := r.Gauge("perigee_controller_members_away", "controllers that do not answer; of the leader only", "")
+	caughtUp := r.Gauge("perigee_controller_caught_up", "1 when this controller has caught up with the others since its start, so that it answers proxies", "")
 	pending := r.Gauge("perigee_controller_pending_definitions", "definitions that proxies do not see yet, because a broker has not logged them; of the leader only", "")
 	return r.Observe(func(_ context.Context, o metric.Observer) error {
 		healthy := c.Healthy()
@@ -92,15 +99,37 @@ func (c *Controller) register(m metric.Meter) error {
 		}
 		o.ObserveInt64(topics, int64(s.Topics))
 		o.ObserveInt64(groups, int64(s.Groups))
+		o.ObserveInt64(watchers, int64(s.Registry.Watchers))
+		o.ObserveInt64(caughtUp, flag(s.Registry.Known))
+		if s.Voters >= 0 {
+			o.ObserveInt64(members, int64(s.Voters), metric.WithAttributes(attribute.String("state", "votes")))
+			o.ObserveInt64(members, int64(s.Learners), metric.WithAttributes(attribute.String("state", "learns")))
+		}
 		if s.Leads {
 			o.ObserveInt64(brokers, int64(s.Registry.LiveShards), metric.WithAttributes(attribute.String("state", "live")))
 			o.ObserveInt64(brokers, int64(s.Registry.Shards-s.Registry.LiveShards), metric.WithAttributes(attribute.String("state", "away")))
 			o.ObserveInt64(sessions, int64(s.Registry.Sessions))
-			o.ObserveInt64(watchers, int64(s.Registry.Watchers))
+			o.ObserveInt64(membersAway, int64(s.Away))
 			o.ObserveInt64(pending, int64(s.Registry.Pending))
 		}
 		return nil
 	})
+}
+
+// memberStats counts the controllers.
+func (c *Controller) memberStats() (votes, learns, away int) {
+	all, err := c.node.Voters()
+	if err != nil {
+		return -1, -1, -1
+	}
+	for _, v := range all {
+		if v.Votes {
+			votes++
+		} else {
+			learns++
+		}
+	}
+	return votes, learns, c.node.Away()
 }
 
 func flag(yes bool) int64 {

@@ -202,8 +202,10 @@ func TestThreeNodes(t *testing.T) {
 	if after.ID != 2 {
 		t.Errorf("id %d", after.ID)
 	}
+	k.until("the leader says who is away", func() bool { return l.Away() == 1 })
 	k.start(id, Options{Members: []Member{{id, f.o.Addr}}}) // the list counts no more
 	k.settled(l)
+	k.until("nobody is away", func() bool { return l.Away() == 0 })
 }
 
 // Without a majority nothing is stored, and with it again everything goes on.

@@ -15,15 +15,22 @@ const awayAfter = 2 * time.Second
 func (n *Node) observe() {
 	n.raft.RegisterObserver(hraft.NewObserver(n.seen, false, func(o *hraft.Observation) bool {
 		switch o.Data.(type) {
-		case hraft.FailedHeartbeatObservation, hraft.ResumedHeartbeatObservation:
+		case hraft.FailedHeartbeatObservation, hraft.ResumedHeartbeatObservation, hraft.RaftState, hraft.PeerObservation:
 			return true
 		}
 		return false
 	}))
 	n.wg.Go(func() {
 		away := map[hraft.ServerID]bool{}
+		defer n.away.Store(0)
 		for o := range n.seen {
 			switch o := o.Data.(type) {
+			case hraft.RaftState: // another lead, another view
+				clear(away)
+			case hraft.PeerObservation:
+				if o.Removed {
+					delete(away, o.Peer.ID)
+				}
 			case hraft.FailedHeartbeatObservation:
 				if !away[o.PeerID] && time.Since(o.LastContact) >= awayAfter {
 					away[o.PeerID] = true
@@ -35,6 +42,10 @@ func (n *Node) observe() {
 					n.o.Log.Info("a controller answers the leader again", slog.String("controller", string(o.PeerID)))
 				}
 			}
+			n.away.Store(int64(len(away)))
 		}
 	})
 }
+
+// Away is how many members do not answer this node while it leads.
+func (n *Node) Away() int { return int(n.away.Load()) }

@@ -16,6 +16,7 @@ import (
 	"io"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	hraft "github.com/hashicorp/raft"
@@ -86,6 +87,7 @@ type Node struct {
 	failed  chan error
 	notify  chan bool
 	seen    chan hraft.Observation
+	away    atomic.Int64
 	wg      sync.WaitGroup
 	idMu    sync.Mutex // guards dir.v
 }

@@ -57,6 +57,7 @@ func healthy() *Picture {
 			})},
 			{Address: "ctl:8083", Release: "1", Parts: []Part{{Name: "controller", Ready: true}}, Metrics: with(Metrics{
 				"perigee_controller_up": one(1), "perigee_controller_leads": one(1), "perigee_controller_brokers": one(0, "state", "away"),
+				"perigee_controller_members": append(one(3, "state", "votes"), one(0, "state", "learns")...), "perigee_controller_members_away": one(0), "perigee_controller_caught_up": one(1),
 			})},
 		},
 		Dir: &Dir{Path: "/data", Owner: &user, User: &user, Free: 500 << 30, Total: 1000 << 30, Syncs: syncs, Checked: true, LogEnd: 5 << 30, Checkpoint: 5<<30 - 1000},
@@ -128,6 +129,13 @@ var faults = []struct {
 	{"versions", Warn, "release 2: broker:8082", func(p *Picture) { p.Processes[1].Release = "2" }},
 	{"raft-leader", Fail, "knows no leader", func(p *Picture) { p.Processes[2].Metrics["perigee_controller_up"] = one(0) }},
 	{"raft-leader", Fail, "2 broker groups are away", func(p *Picture) { p.Processes[2].Metrics["perigee_controller_brokers"] = one(2, "state", "away") }},
+	{"controllers", Fail, "1 of 3 controllers do not answer the leader ctl:8083", func(p *Picture) { p.Processes[2].Metrics["perigee_controller_members_away"] = one(1) }},
+	{"controllers", Warn, "2 controllers vote", func(p *Picture) { p.Processes[2].Metrics["perigee_controller_members"] = one(2, "state", "votes") }},
+	{"controllers", Warn, "1 controllers have no vote yet", func(p *Picture) {
+		p.Processes[2].Metrics["perigee_controller_members"] = append(one(3, "state", "votes"), one(1, "state", "learns")...)
+	}},
+	{"controllers", Fail, "ctl:8083 has not caught up", func(p *Picture) { p.Processes[2].Metrics["perigee_controller_caught_up"] = one(0) }},
+	{"controllers", Unknown, "no process that was asked shows it", func(p *Picture) { delete(p.Processes[2].Metrics, "perigee_controller_members") }},
 	{"raft-leader", Warn, "2 controllers lead", func(p *Picture) { p.Processes = append(p.Processes, p.Processes[2]) }},
 	{"disk-space", Fail, "refuses producers and consumers", metric(1, "perigee_space_level", 3)},
 	{"disk-space", Fail, "refuses producers", metric(1, "perigee_space_level", 2)},

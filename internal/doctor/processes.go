@@ -28,6 +28,7 @@ var processChecks = []check{
 	{"clocks", "the clocks of all processes against this one", clocks},
 	{"versions", "the releases of all processes", versions},
 	{"raft-leader", "raft of the controllers, brokers that are away", raftLeader},
+	controllersCheck,
 	{"disk-space", "space of the brokers: who is refused, how full the file system is", processSpace},
 	{"flush-time", "how long fdatasync of the commit logs took", flushTime},
 	{"log-failures", "failed writes, damaged messages", logFailures},

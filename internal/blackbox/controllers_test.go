@@ -16,6 +16,7 @@ import (
 
 	adminv1 "github.com/perigee-mq/perigee/api/perigee/admin/v1"
 	controllerv1 "github.com/perigee-mq/perigee/api/perigee/controller/v1"
+	"github.com/perigee-mq/perigee/internal/testbin"
 )
 
 // trio is three controllers, one broker group and one proxy, each a process.

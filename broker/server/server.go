@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 
 	brokerv1 "github.com/perigee-mq/perigee/api/perigee/broker/v1"
+	replicationv1 "github.com/perigee-mq/perigee/api/perigee/replication/v1"
 	"github.com/perigee-mq/perigee/internal/brokerapi"
 	"github.com/perigee-mq/perigee/internal/link"
 	"github.com/perigee-mq/perigee/internal/link/brokerlink"
@@ -46,6 +47,9 @@ type Options struct {
 	HandshakeTimeout time.Duration
 	// Link configures the links.
 	Link link.Options
+	// Replication serves the followers of this broker's log on the same port, nil: nobody does. They are served from
+	// the start on and still while links are drained, so that what waits for them gets its answer.
+	Replication replicationv1.ReplicationServiceServer
 	// Log receives what an operator acts on. Default: discard.
 	Log *slog.Logger
 }
@@ -96,6 +100,9 @@ func New(o Options) *Server {
 	opts := append(rpc.ServerOptions(o.Log), grpclink.ServerOptions()...)
 	s.g = grpc.NewServer(append(opts, grpc.MaxConcurrentStreams(16), grpc.WaitForHandlers(true))...)
 	brokerv1.RegisterLinkServiceServer(s.g, s)
+	if o.Replication != nil {
+		replicationv1.RegisterReplicationServiceServer(s.g, o.Replication)
+	}
 	s.health.Register(s.g)
 	if o.Connector != nil {
 		close(s.begun)
@@ -136,53 +143,6 @@ func (s *Server) Links() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.links)
-}
-
-// Drain refuses new links and requests, lets those under way be answered until ctx ends, and stops the
-// server. It returns when every session is closed.
-func (s *Server) Drain(ctx context.Context) {
-	s.health.End()
-	s.mu.Lock()
-	if !s.draining {
-		s.draining = true
-		close(s.drained)
-		s.quietLocked()
-	}
-	for l := range s.links {
-		l.Drain()
-	}
-	s.mu.Unlock()
-	select {
-	case <-s.idle:
-	case <-ctx.Done():
-		s.mu.Lock()
-		for l := range s.links {
-			l.Close()
-		}
-		s.mu.Unlock()
-	}
-	s.mu.Lock()
-	for _, g := range s.gates {
-		g.Shut()
-	}
-	s.mu.Unlock()
-	s.stop(ctx)
-	s.ends.Wait()
-}
-
-// stop stops gRPC, gracefully while ctx lives: last answers may still be on their way to the socket.
-func (s *Server) stop(ctx context.Context) {
-	graceful := make(chan struct{})
-	go func() {
-		defer close(graceful)
-		s.g.GracefulStop()
-	}()
-	select {
-	case <-graceful:
-	case <-ctx.Done():
-	}
-	s.g.Stop() // ends a graceful stop, too
-	<-graceful
 }
 
 // Link serves one proxy.

@@ -9,7 +9,7 @@ import (
 
 // Welcome is what a master answers to a Hello.
 type Welcome struct {
-	Session quorum.Session
+	Session quorum.Session // 0 with verdicts that begin none: all but Resume and Truncate
 	Epoch   record.Epoch
 	Master  quorum.Member
 	replica.Answer
@@ -71,7 +71,7 @@ func (c *Core) Welcome(w Welcome) (Todo, error) {
 	case w.Epoch == c.promised && w.Master != c.master:
 		return Todo{}, mqerr.New(mqerr.Fenced, "epoch %d belongs to replica %d (incarnation %d), not to replica %d (incarnation %d)",
 			w.Epoch, c.master.Replica, c.master.Inc, w.Master.Replica, w.Master.Inc)
-	case w.Session == 0 || w.Confirm < 0 || w.LogMin < 0 || w.LogEnd < w.LogMin || w.Confirm > w.LogEnd:
+	case w.Session == 0 && (w.Verdict == replica.Resume || w.Verdict == replica.Truncate) || w.Confirm < 0 || w.LogMin < 0 || w.LogEnd < w.LogMin || w.Confirm > w.LogEnd:
 		return Todo{}, mqerr.New(mqerr.Invalid, "session %d with a log [%d, %d), confirmed to %d", w.Session, w.LogMin, w.LogEnd, w.Confirm)
 	}
 	if err := c.mayObey(w); err != nil {

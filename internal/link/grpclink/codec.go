@@ -2,12 +2,12 @@ package grpclink
 
 import (
 	"google.golang.org/grpc/encoding"
-	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/perigee-mq/perigee/internal/link"
 	"github.com/perigee-mq/perigee/internal/mqerr"
+	"github.com/perigee-mq/perigee/internal/rpc"
 )
 
 // framesField is the number of "frames" in LinkRequest and LinkResponse.
@@ -22,10 +22,10 @@ type inbound struct {
 	frames []byte
 }
 
-// codec passes packets and encodes everything else as protobuf.
+// codec passes packets; everything else is as in internal/rpc.
 type codec struct{ encoding.CodecV2 }
 
-func newCodec() codec { return codec{encoding.GetCodecV2(proto.Name)} }
+func newCodec() codec { return codec{rpc.NewCodec()} }
 
 // Marshal returns the bytes of a message; those of a packet are not copied.
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {

@@ -113,21 +113,24 @@ const (
 	CloseReason_CLOSE_REASON_SILENT CloseReason = 8
 	// The sender is going away.
 	CloseReason_CLOSE_REASON_LEAVING CloseReason = 9
+	// What the receiver needs next was deleted from the sender's log: another Hello tells what to do.
+	CloseReason_CLOSE_REASON_BEHIND CloseReason = 10
 )
 
 // Enum value maps for CloseReason.
 var (
 	CloseReason_name = map[int32]string{
-		0: "CLOSE_REASON_UNSPECIFIED",
-		1: "CLOSE_REASON_STALE_EPOCH",
-		2: "CLOSE_REASON_NOT_MASTER",
-		3: "CLOSE_REASON_SUPERSEDED",
-		4: "CLOSE_REASON_DISK_FULL",
-		5: "CLOSE_REASON_DAMAGED",
-		6: "CLOSE_REASON_REFUSED",
-		7: "CLOSE_REASON_PROTOCOL",
-		8: "CLOSE_REASON_SILENT",
-		9: "CLOSE_REASON_LEAVING",
+		0:  "CLOSE_REASON_UNSPECIFIED",
+		1:  "CLOSE_REASON_STALE_EPOCH",
+		2:  "CLOSE_REASON_NOT_MASTER",
+		3:  "CLOSE_REASON_SUPERSEDED",
+		4:  "CLOSE_REASON_DISK_FULL",
+		5:  "CLOSE_REASON_DAMAGED",
+		6:  "CLOSE_REASON_REFUSED",
+		7:  "CLOSE_REASON_PROTOCOL",
+		8:  "CLOSE_REASON_SILENT",
+		9:  "CLOSE_REASON_LEAVING",
+		10: "CLOSE_REASON_BEHIND",
 	}
 	CloseReason_value = map[string]int32{
 		"CLOSE_REASON_UNSPECIFIED": 0,
@@ -140,6 +143,7 @@ var (
 		"CLOSE_REASON_PROTOCOL":    7,
 		"CLOSE_REASON_SILENT":      8,
 		"CLOSE_REASON_LEAVING":     9,
+		"CLOSE_REASON_BEHIND":      10,
 	}
 )
 
@@ -1241,7 +1245,7 @@ const file_perigee_replication_v1_replication_proto_rawDesc = "" +
 	"\x10VERDICT_TRUNCATE\x10\x02\x12\x14\n" +
 	"\x10VERDICT_SNAPSHOT\x10\x03\x12\x16\n" +
 	"\x12VERDICT_MORE_SPANS\x10\x04\x12\x14\n" +
-	"\x10VERDICT_DIVERGED\x10\x05*\xa1\x02\n" +
+	"\x10VERDICT_DIVERGED\x10\x05*\xba\x02\n" +
 	"\vCloseReason\x12\x1c\n" +
 	"\x18CLOSE_REASON_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18CLOSE_REASON_STALE_EPOCH\x10\x01\x12\x1b\n" +
@@ -1252,7 +1256,9 @@ const file_perigee_replication_v1_replication_proto_rawDesc = "" +
 	"\x14CLOSE_REASON_REFUSED\x10\x06\x12\x19\n" +
 	"\x15CLOSE_REASON_PROTOCOL\x10\a\x12\x17\n" +
 	"\x13CLOSE_REASON_SILENT\x10\b\x12\x18\n" +
-	"\x14CLOSE_REASON_LEAVING\x10\t2z\n" +
+	"\x14CLOSE_REASON_LEAVING\x10\t\x12\x17\n" +
+	"\x13CLOSE_REASON_BEHIND\x10\n" +
+	"2z\n" +
 	"\x12ReplicationService\x12d\n" +
 	"\tReplicate\x12(.perigee.replication.v1.ReplicateRequest\x1a).perigee.replication.v1.ReplicateResponse(\x010\x01BHZFgithub.com/perigee-mq/perigee/api/perigee/replication/v1;replicationv1b\x06proto3"
 

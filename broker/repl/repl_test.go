@@ -115,7 +115,7 @@ func TestMemoryMode(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, a.log.Written(), a.leader.Confirmed())
 		require.Equal(t, durable, b.log.Durable(), "nobody waits for the disk")
-		time.Sleep(500 * time.Millisecond)
+		time.Sleep(501 * time.Millisecond)
 		require.Equal(t, a.log.Written(), b.log.Durable())
 		closeAll(a, b)
 	})

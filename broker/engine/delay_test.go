@@ -427,7 +427,11 @@ func TestDelayNoSpace(t *testing.T) {
 	b.sendAll(topicAsync, b.later("later", time.Second))
 	room := func(hold bool, reserve int64) {
 		b.engine.log.Hold(hold)
-		require.NoError(t, b.engine.call(t.Context(), func(w *writer) { w.e.o.Space.Retention = reserve }))
+		require.NoError(t, b.engine.call(t.Context(), func(w *writer) {
+			l := *w.e.spaces.limits.Load()
+			l.Retention = reserve
+			w.e.spaces.limits.Store(&l)
+		}))
 	}
 	room(true, 1<<40)
 	b.clock.advance(time.Second)

@@ -137,27 +137,22 @@ func (v *views) applyTimer(pos record.Pos, size uint32, at int64, m *record.Msg)
 
 // applyDeliver gives messages that were due at a time their places.
 func (v *views) applyDeliver(at int64, d *record.Deliver) error {
-	err := v.timers.ApplyDeliver(d, at)
-	if mqerr.Is(err, mqerr.Corrupt) && v.hole != nil && v.exists(d.Topic) {
-		v.hole.forced++
-		v.timers.Remove(d, at)
-		err = nil
+	if v.hole != nil {
+		return v.applyDeliverBehind(at, d)
 	}
-	if err != nil {
+	if err := v.timers.ApplyDeliver(d, at); err != nil {
 		return err
 	}
-	return v.applyPlaces(at, d.Topic, d.Items)
-}
-
-// applyPlaces puts messages that were stored before into queues: they show as of at.
-func (v *views) applyPlaces(at int64, id record.TopicID, items []record.Place) error {
-	for i := range items {
-		p := &items[i]
-		err := v.place(queue.Key{Topic: id, Queue: p.Queue}, p.Offset,
-			queue.Entry{Pos: p.Ref, Size: p.Size, Time: at, TagHash: p.TagHash, GroupHash: p.GroupHash})
-		if err != nil {
+	for i := range d.Items {
+		p := &d.Items[i]
+		if err := v.place(queue.Key{Topic: d.Topic, Queue: p.Queue}, p.Offset, entryOfPlace(p, at)); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// entryOfPlace is the queue entry of a message that was stored before: it shows as of at.
+func entryOfPlace(p *record.Place, at int64) queue.Entry {
+	return queue.Entry{Pos: p.Ref, Size: p.Size, Time: at, TagHash: p.TagHash, GroupHash: p.GroupHash}
 }

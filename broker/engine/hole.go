@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/perigee-mq/perigee/broker/lite"
 	"github.com/perigee-mq/perigee/broker/offset"
 	"github.com/perigee-mq/perigee/broker/pop"
 	"github.com/perigee-mq/perigee/broker/topic"
@@ -122,7 +121,8 @@ func (v *views) close(o Options) error {
 		if mqerr.Is(err, mqerr.Corrupt) { // no hole can explain it
 			h.dropped++
 			_, next := v.queues.Bounds(key)
-			err = v.pop.ApplyReset(k, next)
+			v.pop.Cut(k, next)
+			err = v.cutPulled(k, next)
 		}
 		if err != nil {
 			return err
@@ -143,6 +143,14 @@ func (v *views) close(o Options) error {
 	v.hole = nil
 	v.pop.Behind(nil)
 	return nil
+}
+
+// cutPulled takes a stored position back to an end.
+func (v *views) cutPulled(k pop.Key, end record.QueueOffset) error {
+	if at, _ := v.pulled.Get(offset.Key{Group: k.Group, Topic: k.Topic, Queue: k.Queue}); at <= end {
+		return nil
+	}
+	return v.pulled.Apply(&record.OffsetItem{Group: k.Group, Topic: k.Topic, Queue: k.Queue, Offset: end, Kind: record.OffsetReset})
 }
 
 // place appends a queue entry. Behind a hole, those before it that are missing are lost messages: each has an
@@ -203,87 +211,4 @@ func (v *views) exists(id record.TopicID) bool {
 func (v *views) startLost(k pop.Key) record.QueueOffset {
 	lo, _ := v.queues.Bounds(queue.Key{Topic: k.Topic, Queue: k.Queue})
 	return lo
-}
-
-// applyEndsBehind takes verdicts behind a hole: those of half messages that are lost place a message that is
-// gone, or nothing.
-func (v *views) applyEndsBehind(at int64, e *record.TxnEnd) error {
-	if len(e.Committed) > 0 && !v.exists(e.Topic) {
-		return nil
-	}
-	known := record.TxnEnd{Topic: e.Topic, Source: e.Source}
-	for _, p := range e.Committed {
-		entry := queue.Entry{Pos: p.Half, Time: at}
-		if h, ok := v.txns.Get(p.Half); ok {
-			entry.Size, entry.TagHash, entry.GroupHash = h.Size, h.TagHash, h.GroupHash
-			known.Committed = append(known.Committed, p)
-		} else {
-			v.hole.forced++
-		}
-		if err := v.place(queue.Key{Topic: e.Topic, Queue: p.Queue}, p.Offset, entry); err != nil {
-			return err
-		}
-	}
-	for _, half := range e.RolledBack {
-		if _, ok := v.txns.Get(half); ok {
-			known.RolledBack = append(known.RolledBack, half)
-		}
-	}
-	return v.txns.End(&known, at)
-}
-
-// applyChecksBehind leaves out checks of half messages that are lost.
-func (v *views) applyChecksBehind(c *record.TxnCheck) error {
-	known := *c
-	known.Items = nil
-	for _, it := range c.Items {
-		if _, ok := v.txns.Get(it.Half); ok {
-			known.Items = append(known.Items, it)
-		}
-	}
-	return v.txns.Check(&known)
-}
-
-// applyLiteBehind makes or deletes a lite topic whatever became of those before it.
-func (v *views) applyLiteBehind(at int64, m *record.Meta) error {
-	id, q := record.TopicID(m.ID), record.QueueID(m.Version)
-	if !v.exists(id) || !lite.Is(q) {
-		return mqerr.New(mqerr.Corrupt, "lite topic %q in queue %d of topic %d", m.Name, q, id)
-	}
-	if m.Deleted {
-		if v.lite.At(id, q) == nil {
-			return nil
-		}
-		return v.applyLiteRecord(at, m)
-	}
-	if old := v.lite.Named(id, string(m.Name)); old != nil && old.Queue != q { // its deletion is lost
-		gone := lite.Meta(id, old.Queue, old.Name, true)
-		if err := v.applyLiteRecord(at, &gone); err != nil {
-			return err
-		}
-	}
-	v.lite.Lost(id, q)
-	return v.applyLiteRecord(at, m)
-}
-
-// applyChecks takes checks that were sent, or put off.
-func (v *views) applyChecks(c *record.TxnCheck) error {
-	if v.hole != nil {
-		return v.applyChecksBehind(c)
-	}
-	return v.txns.Check(c)
-}
-
-// applyRecall takes recalls. Those of messages that are lost are nothing.
-func (v *views) applyRecall(at int64, c *record.Recall) error {
-	if v.hole == nil {
-		return v.timers.ApplyRecall(c, at)
-	}
-	for i := range c.Items {
-		one := record.Recall{Topic: c.Topic, Items: c.Items[i : i+1]}
-		if err := v.timers.ApplyRecall(&one, at); err != nil && !mqerr.Is(err, mqerr.Corrupt) {
-			return err
-		}
-	}
-	return nil
 }

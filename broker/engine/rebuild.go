@@ -153,8 +153,7 @@ func (f *filling) take(r *record.Record) error {
 		}
 		for i := range d.Items {
 			p := &d.Items[i]
-			e := queue.Entry{Pos: p.Ref, Size: p.Size, Time: r.Time, TagHash: p.TagHash, GroupHash: p.GroupHash}
-			if err := f.append(queue.Key{Topic: d.Topic, Queue: p.Queue}, p.Offset, e); err != nil {
+			if err := f.append(queue.Key{Topic: d.Topic, Queue: p.Queue}, p.Offset, entryOfPlace(p, r.Time)); err != nil {
 				return err
 			}
 		}

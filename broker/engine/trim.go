@@ -18,22 +18,20 @@ import (
 // applyTrim takes a TRIM record: queues begin later, for every group. The last one of a step says that
 // nothing refers to what lies below its position any more.
 func (v *views) applyTrim(t *record.Trim) error {
-	for i := range t.Queues {
-		it := &t.Queues[i]
-		if _, hi := v.queues.Bounds(keyOf(it)); it.First > hi {
-			return mqerr.New(mqerr.Corrupt, "topic %d queue %d is to begin at offset %d, it ends at %d", it.Topic, it.Queue, it.First, hi)
-		}
+	items, err := v.trimmable(t.Queues)
+	if err != nil {
+		return err
 	}
-	lost, err := v.unreadOf(t.Queues)
+	lost, err := v.unreadOf(items)
 	if err != nil {
 		return err
 	}
 	for r, n := range lost.of {
 		v.carried.Lose(r, n)
 	}
-	v.trimPop(t.Queues)
-	for i := range t.Queues {
-		it := &t.Queues[i]
+	v.trimPop(items)
+	for i := range items {
+		it := &items[i]
 		v.queues.DropBefore(keyOf(it), it.First)
 		v.redriven.Forget(redriven.Key{Topic: it.Topic, Queue: it.Queue}, it.First)
 		if err := v.carried.Hold(keyOf(it), it.Held); err != nil {
@@ -47,6 +45,30 @@ func (v *views) applyTrim(t *record.Trim) error {
 		v.dups.LostBefore(t.At, t.Time)
 	}
 	return nil
+}
+
+// trimmable are the queues of a TRIM, none of which may end before it is to begin. Behind a hole one that does gets
+// what it lacks, or is left out, and counted.
+func (v *views) trimmable(items []record.TrimQueue) ([]record.TrimQueue, error) {
+	fit := items[:0:0]
+	for i := range items {
+		it := &items[i]
+		if v.hole != nil {
+			if err := v.fill(keyOf(it), it.First, v.stamp); err != nil && !mqerr.Is(err, mqerr.Corrupt) {
+				return nil, err
+			}
+		}
+		_, hi := v.queues.Bounds(keyOf(it))
+		switch {
+		case it.First <= hi:
+			fit = append(fit, *it)
+		case v.hole == nil:
+			return nil, mqerr.New(mqerr.Corrupt, "topic %d queue %d is to begin at offset %d, it ends at %d", it.Topic, it.Queue, it.First, hi)
+		default:
+			v.hole.dropped++
+		}
+	}
+	return fit, nil
 }
 
 func keyOf(it *record.TrimQueue) queue.Key { return queue.Key{Topic: it.Topic, Queue: it.Queue} }

@@ -3,7 +3,11 @@
 // wall clock frees no lease. Pure cores never import it: they get times as arguments.
 package clock
 
-import "time"
+import (
+	"time"
+
+	"github.com/perigee-mq/perigee/internal/boottime"
+)
 
 // Clock tells time in milliseconds since 1970.
 type Clock interface {
@@ -15,7 +19,7 @@ type Clock interface {
 
 // New returns the clock of this machine, anchored now.
 func New() Clock {
-	return &machine{wall: time.Now().UnixNano(), boot: bootNS()}
+	return &machine{wall: time.Now().UnixNano(), boot: boottime.Now().Nanoseconds()}
 }
 
 // machine counts in nanoseconds: the fractions of a millisecond that three readings lose would make
@@ -26,4 +30,4 @@ type machine struct {
 }
 
 func (m *machine) Wall() int64  { return time.Now().UnixMilli() }
-func (m *machine) Lease() int64 { return (m.wall + bootNS() - m.boot) / int64(time.Millisecond) }
+func (m *machine) Lease() int64 { return (m.wall + boottime.Now().Nanoseconds() - m.boot) / int64(time.Millisecond) }

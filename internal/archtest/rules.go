@@ -120,6 +120,14 @@ var arrows = []arrow{
 		why: "the state machine is a pure function of commands, so that every replica computes the same",
 	},
 	{
+		from: "controller/election", to: []string{"controller/state", "internal/mqerr"}, solo: true,
+		why: "who is elected follows from what is known, and from nothing else",
+	},
+	{
+		from: "internal/lease", to: nil, solo: true,
+		why: "both halves of a lease are arithmetic on times that they are given",
+	},
+	{
 		from: "proxy", to: []string{"api", "internal"},
 		why: "the proxy meets brokers through internal/brokerapi and everything else on the wire",
 	},

@@ -1,4 +1,4 @@
-package clock
+package boottime
 
 import (
 	"time"
@@ -6,13 +6,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bootNS reads CLOCK_BOOTTIME, which goes on while the machine is suspended.
-func bootNS() int64 {
+// Now is the time since the machine was started.
+func Now() time.Duration {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
-		return time.Since(started).Nanoseconds()
+		return time.Since(started)
 	}
-	return ts.Nano()
+	return time.Duration(ts.Nano())
 }
 
 // started anchors the fallback: Go's monotonic clock.

@@ -24,6 +24,9 @@ func (l *Leader) greet(stream serverStream, in <-chan *replicationv1.ReplicateRe
 		if err != nil {
 			return refuse(replicationv1.CloseReason_CLOSE_REASON_UNSPECIFIED, err)
 		}
+		if m.GetClose() != nil {
+			return nil, follower.Welcome{}, mqerr.New(mqerr.Cancelled, "the follower left within the handshake: %s", m.GetClose().GetText())
+		}
 		if m.GetHello() == nil {
 			return refuse(replicationv1.CloseReason_CLOSE_REASON_PROTOCOL, mqerr.New(mqerr.Invalid, "a stream of replication that does not begin with a hello"))
 		}

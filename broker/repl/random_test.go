@@ -155,7 +155,7 @@ type world struct {
 // with a controller that loses messages and shows its state in any order: what anybody took for confirmed never
 // changes, members of S have it, and in the end all logs are the same, byte for byte.
 //
-//fault:process replicas of a group are killed, or lose their power, in any order, the master among them => what was confirmed is in the log of every member of the set, and in the end all logs are the same
+//fault:kill replicas of a group are killed, or lose their power, in any order, the master among them => what was confirmed is in the log of every member of the set, and in the end all logs are the same
 //fault:network streams between replicas break or stand still, a replica is out of reach, a master goes on after another one was elected => what was confirmed never changes
 func TestFailures(t *testing.T) {
 	first := testseed.First(t)

@@ -31,7 +31,7 @@ type controllerSettings struct {
 }
 
 func newController() *cobra.Command {
-	s := &controllerSettings{logSettings: defaultLog(), drainSettings: defaultDrain(), Addr: "127.0.0.1:9876", RaftAddr: "127.0.0.1:9877", NodeID: "c1", Members: []string{}, Election: 400 * time.Millisecond}
+	s := &controllerSettings{logSettings: defaultLog(), drainSettings: defaultDrain(), Addr: "127.0.0.1:9876", RaftAddr: "127.0.0.1:9877", NodeID: "c1", Members: []string{}, Election: 300 * time.Millisecond}
 	c := &cobra.Command{
 		Use: "controller --data-dir DIR", Short: "Run a controller: topics, groups, broker groups, routes",
 		Long: "Runs a controller. Alone it is a whole cluster's memory of topics, groups and broker groups; three, started with one\n" +

@@ -2,6 +2,8 @@ package raft
 
 import (
 	"log/slog"
+	"slices"
+	"strconv"
 	"time"
 
 	hraft "github.com/hashicorp/raft"
@@ -49,3 +51,29 @@ func (n *Node) observe() {
 
 // Away is how many members do not answer this node while it leads.
 func (n *Node) Away() int { return int(n.away.Load()) }
+
+// ownCheck is how often a node looks whether it is still a member.
+const ownCheck = time.Second
+
+// belong ends the node when the cluster goes on without it: whoever knows that stands for no election, so
+// nobody would tell it.
+func (n *Node) belong() {
+	tick := time.NewTicker(ownCheck)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-n.closing:
+			return
+		}
+		voters, err := n.Voters()
+		if err != nil {
+			continue
+		}
+		at, err := strconv.ParseUint(n.raft.Stats()["latest_configuration_index"], 10, 64)
+		own := slices.ContainsFunc(voters, func(v Voter) bool { return v.ID == n.o.ID })
+		if err == nil && len(voters) > 0 && !own && at <= n.raft.CommitIndex() {
+			n.fail(errRemoved(n.o.ID))
+		}
+	}
+}

@@ -54,7 +54,7 @@ type Options struct {
 	// Join makes a new directory wait until a cluster takes the node in.
 	Join bool
 	// Election is how long a follower bears silence before it stands for election, and about how long an
-	// election may take; a leader that reaches no majority steps down within it. Default 400 ms, at least 50 ms.
+	// election may take; a leader that reaches no majority steps down within it. Default 300 ms, at least 50 ms.
 	Election time.Duration
 	// SnapshotEntries is how many entries make a new snapshot. Default 2048. The log keeps four times as many; a
 	// node that is further behind gets the snapshot.
@@ -111,6 +111,7 @@ func Open(o Options) (*Node, error) {
 	}
 	n.wg.Go(n.follow)
 	n.observe()
+	n.wg.Go(n.belong)
 	return n, nil
 }
 

@@ -18,9 +18,11 @@ import (
 )
 
 // electionDefault is shorter than the library's second, so that a new leader answers within two seconds of
-// the death of the old one; a vote is one fdatasync and one round trip, both far below it.
+// the death of the old one: a follower looks every one to two of these times whether the leader has been
+// silent for one, and gives its vote only when it has found that itself; then a candidate may have to wait for
+// one more. Heartbeats take no fdatasync, so a slow disk makes none late.
 const (
-	electionDefault = 400 * time.Millisecond
+	electionDefault = 300 * time.Millisecond
 	electionMin     = 50 * time.Millisecond
 )
 

@@ -25,7 +25,13 @@ func (n *Node) observe() {
 	n.wg.Go(func() {
 		away := map[hraft.ServerID]bool{}
 		defer n.away.Store(0)
-		for o := range n.seen {
+		for {
+			var o hraft.Observation
+			select {
+			case o = <-n.seen:
+			case <-n.closing: // the channel stays open: the library may still have something to say
+				return
+			}
 			switch o := o.Data.(type) {
 			case hraft.RaftState: // another lead, another view
 				clear(away)

@@ -237,7 +237,6 @@ func (n *Node) Close() error {
 	close(n.closing)
 	err := n.raft.Shutdown().Error()
 	close(n.notify) // Shutdown has waited for every goroutine that sends to it
-	close(n.seen)
 	n.wg.Wait()
 	return errors.Join(err, n.store.Close(), n.dir.close())
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/perigee-mq/perigee/controller/registry"
 	"github.com/perigee-mq/perigee/controller/server"
 	"github.com/perigee-mq/perigee/controller/state"
+	"github.com/perigee-mq/perigee/internal/lease"
 	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/internal/rpc"
 )
@@ -53,6 +54,11 @@ type Options struct {
 	AdvertiseAddr string
 	// Silence is how long a broker may say nothing before its master is marked. Default 3 s.
 	Silence time.Duration
+	// Lease is how long a master may count on being the only one after it was told so, at least 500 ms. Default 3 s.
+	Lease time.Duration
+	// FastFailover replaces a master whose stream has broken and that accepts no connection at once, without waiting
+	// for the end of its lease.
+	FastFailover bool
 	// Metrics is where instruments are registered; nil: nowhere.
 	Metrics metric.Meter
 	// DrainTimeout bounds how long a stop waits for calls that go on. Default 3 s.
@@ -91,6 +97,9 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
+// leaseMin leaves a master something of its lease, which it gives up lease.GuardDefault early.
+const leaseMin = 500 * time.Millisecond
+
 func (o Options) validate() error {
 	var faults []error
 	if o.DataDir == "" {
@@ -98,6 +107,9 @@ func (o Options) validate() error {
 	}
 	if len(o.ID) > 64 {
 		faults = append(faults, mqerr.New(mqerr.Invalid, "the controller's id has more than 64 characters"))
+	}
+	if o.Lease != 0 && o.Lease < leaseMin {
+		faults = append(faults, mqerr.New(mqerr.Invalid, "a lease of %v is too short: at least %v", o.Lease, leaseMin))
 	}
 	if o.Silence < 0 {
 		faults = append(faults, mqerr.New(mqerr.Invalid, "the silence of brokers can't be negative"))
@@ -156,7 +168,7 @@ func (c *Controller) Run(ctx context.Context) (err error) {
 		}
 	}
 	c.addr = ln.Addr()
-	c.reg = registry.New(registry.Options{Silence: c.o.Silence, Now: c.o.Now, Log: c.o.Log})
+	c.reg = registry.New(registry.Options{Silence: c.o.Silence, Lease: lease.Terms{Length: c.o.Lease}, FastFailover: c.o.FastFailover, Now: c.o.Now, Log: c.o.Log})
 	node := make(chan *raft.Node, 1) // leadership may come before Open returns
 	c.node, err = raft.Open(raft.Options{
 		Dir: c.o.DataDir, ID: c.o.ID, Addr: c.o.RaftAddr, Advertise: c.o.RaftAdvertise, Members: c.o.Members, Join: c.o.Join, Election: c.o.Election,
@@ -224,6 +236,7 @@ func (c *Controller) serve(ctx context.Context, ln net.Listener) error {
 	defer cancel(nil)
 	var wg sync.WaitGroup
 	wg.Go(func() { c.keep(ctx) })
+	wg.Go(func() { srv.Elections(ctx) })
 	wg.Go(func() { srv.Relay(ctx) })
 	wg.Go(func() { c.announce(ctx, srv) })
 	wg.Go(func() {

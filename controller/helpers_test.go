@@ -35,10 +35,13 @@ type running struct {
 	done   chan error
 }
 
-func start(t *testing.T, dir string) *running {
+func start(t *testing.T, dir string) *running { return startWith(t, Options{DataDir: dir}) }
+
+func startWith(t *testing.T, o Options) *running {
 	t.Helper()
 	ln := bufconn.Listen(1 << 20)
-	c, err := New(Options{DataDir: dir, Listener: ln, Silence: testSilence, Release: "0.1.0-test", Log: slog.New(slog.DiscardHandler)})
+	o.Listener, o.Silence, o.Release, o.Log = ln, testSilence, "0.1.0-test", slog.New(slog.DiscardHandler)
+	c, err := New(o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -87,7 +87,7 @@ func (b *ballast) room(c state.Command) error {
 		return nil
 	}
 	switch c.(type) {
-	case state.Init, state.RegisterReplica, state.Elect, state.Resign, state.AlterS, state.SetApplied,
+	case state.Init, state.RegisterReplica, state.Enroll, state.UncleanElect, state.Elect, state.Resign, state.AlterS, state.SetApplied,
 		state.PutController, state.RemoveController:
 		if have || free >= lastBytes {
 			return nil

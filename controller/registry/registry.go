@@ -20,8 +20,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/perigee-mq/perigee/controller/election"
 	"github.com/perigee-mq/perigee/controller/liveness"
 	"github.com/perigee-mq/perigee/controller/state"
+	"github.com/perigee-mq/perigee/internal/boottime"
+	"github.com/perigee-mq/perigee/internal/lease"
 	"github.com/perigee-mq/perigee/internal/mqerr"
 )
 
@@ -34,6 +37,13 @@ type Options struct {
 	Ring int
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
+	// Boot is the boot-time clock that leases run on. Default: that of this machine.
+	Boot func() time.Duration
+	// Lease are the terms of leases. Default: those of internal/lease.
+	Lease lease.Terms
+	// FastFailover replaces a master whose stream has broken and that answers no probe without waiting for the end
+	// of its lease.
+	FastFailover bool
 	// Log receives this package's records. Default: discard.
 	Log *slog.Logger
 }
@@ -47,6 +57,7 @@ type Registry struct {
 	leading bool
 	closed  bool
 	live    *liveness.Table
+	book    *lease.Book[state.ShardID]
 	version state.Version // of the definitions
 	brokers *feed         // all definitions
 	proxies *feed         // confirmed definitions, shards, keys
@@ -62,6 +73,9 @@ type Registry struct {
 	told       map[state.ShardID]verdict // what was last known for certain of the masters
 	watchers   map[*Watcher]struct{}
 	sessions   int
+	elections  map[election.Reason]uint64 // that this node carried out
+
+	due chan struct{} // holds one
 }
 
 // verdict is whether the master of an epoch was live.
@@ -76,6 +90,16 @@ type shard struct {
 	applied  state.Version // definitions that the current master has logged
 	caughtUp bool          // it has logged all that existed when its session began
 	sessions map[state.ReplicaID]*Session
+	form     *state.Shard // as it was when more than the progress changed last
+
+	heard    map[state.ReplicaID]heard
+	proposed *Election // its outcome is not known
+	transfer *transfer
+	stuck    bool // it needs a master, and nobody is there
+}
+
+func newShard(hard *state.Shard) *shard {
+	return &shard{hard: hard, form: hard, sessions: map[state.ReplicaID]*Session{}, heard: map[state.ReplicaID]heard{}}
 }
 
 // New returns a registry of an empty state.
@@ -89,16 +113,19 @@ func New(o Options) *Registry {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	if o.Boot == nil {
+		o.Boot = boottime.Now
+	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	r := &Registry{o: o, wake: make(chan struct{}), proxies: newFeed(o.Ring), told: map[state.ShardID]verdict{}, watchers: map[*Watcher]struct{}{}}
+	r := &Registry{o: o, wake: make(chan struct{}), proxies: newFeed(o.Ring), told: map[state.ShardID]verdict{}, watchers: map[*Watcher]struct{}{}, elections: map[election.Reason]uint64{}, due: make(chan struct{}, 1)}
 	r.resetLocked()
 	return r
 }
 
 func (r *Registry) resetLocked() {
-	r.live = liveness.New(r.o.Silence)
+	r.live, r.book = liveness.New(r.o.Silence), lease.NewBook[state.ShardID](r.o.Lease, r.o.Boot())
 	r.brokers = newFeed(r.o.Ring)
 	r.pending, r.shards = map[key]state.Version{}, map[state.ShardID]*shard{}
 }
@@ -179,7 +206,7 @@ func (r *Registry) Start() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.o.Now()
-	r.leading, r.live = true, liveness.New(r.o.Silence)
+	r.leading, r.live, r.book = true, liveness.New(r.o.Silence), lease.NewBook[state.ShardID](r.o.Lease, r.o.Boot())
 	r.settled, r.settleBy, r.settleUpTo = false, now.Add(r.o.Silence), r.version
 	for k := range r.proxies.items { // what the last leader deleted, and could not say any more
 		if _, there := r.brokers.items[k]; !there && (k.kind == kindTopic || k.kind == kindGroup) {
@@ -188,12 +215,15 @@ func (r *Registry) Start() {
 	}
 	for _, h := range r.shards {
 		h.applied, h.caughtUp = h.hard.Applied, false
+		h.heard, h.proposed, h.transfer, h.stuck = map[state.ReplicaID]heard{}, nil, nil, false
 		if h.hard.Master != 0 {
 			r.live.Heard(master(h.hard), now)
+			h.heard[h.hard.Master] = heard{inc: h.hard.MasterInc, at: now}
 		}
 		r.viewLocked(h)
 	}
 	r.advanceLocked()
+	r.dueLocked()
 	r.wakeLocked()
 }
 
@@ -232,6 +262,11 @@ func (r *Registry) goneLocked() error {
 
 // await waits until done says so or fails. done is called with the lock held.
 func (r *Registry) await(ctx context.Context, done func() (bool, error)) error {
+	return r.awaitKick(ctx, nil, done)
+}
+
+// awaitKick is await for one who may be woken alone.
+func (r *Registry) awaitKick(ctx context.Context, kick <-chan struct{}, done func() (bool, error)) error {
 	for {
 		r.mu.Lock()
 		ok, err := done()
@@ -242,30 +277,9 @@ func (r *Registry) await(ctx context.Context, done func() (bool, error)) error {
 		}
 		select {
 		case <-wake:
+		case <-kick:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
-}
-
-// Stats are figures for metrics and the status.
-type Stats struct {
-	Shards, LiveShards int
-	Sessions, Watchers int
-	Pending            int // definitions that proxies do not see yet
-	Version            state.Version
-	Known              bool // proxies get answers
-}
-
-// Stats returns the figures of the moment.
-func (r *Registry) Stats() Stats {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	s := Stats{Shards: len(r.shards), Sessions: r.sessions, Watchers: len(r.watchers), Pending: len(r.pending), Version: r.version, Known: r.known}
-	for _, h := range r.shards {
-		if r.liveLocked(h) && h.caughtUp {
-			s.LiveShards++
-		}
-	}
-	return s
 }

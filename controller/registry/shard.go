@@ -18,7 +18,7 @@ func master(h *state.Shard) liveness.Replica {
 func (r *Registry) shardLocked(now *state.Shard, progress bool) {
 	h := r.shards[now.ID]
 	if h == nil {
-		h = &shard{hard: now, sessions: map[state.ReplicaID]*Session{}}
+		h = newShard(now)
 		r.shards[now.ID] = h
 	}
 	before := h.hard
@@ -26,14 +26,32 @@ func (r *Registry) shardLocked(now *state.Shard, progress bool) {
 	if progress {
 		return
 	}
+	h.form = now
+	for id := range h.heard {
+		if now.Replica(id) == nil {
+			delete(h.heard, id)
+		}
+	}
+	if before.Epoch != now.Epoch {
+		h.proposed = nil
+		if t := h.transfer; t != nil && now.Master != 0 {
+			h.transfer = nil
+		}
+	}
+	if r.leading && now.Master == 0 {
+		r.dueLocked()
+	}
 	if before == now || before.Epoch != now.Epoch || before.MasterInc != now.MasterInc {
 		h.applied, h.caughtUp = now.Applied, false
 		if r.leading && now.Master != 0 {
 			r.live.Heard(master(now), r.o.Now())
+			if h.heard[now.Master].inc != now.MasterInc {
+				h.heard[now.Master] = heard{inc: now.MasterInc, at: r.o.Now()}
+			}
 		}
 	}
 	for id, s := range h.sessions {
-		if err := fenced(now, id, s.inc, s.epoch, s.resigning); err != nil {
+		if err := fenced(now, id, s.inc, s.epoch, s.resigning || s.follows); err != nil {
 			s.endLocked(err)
 		}
 	}
@@ -51,6 +69,7 @@ func (r *Registry) shardGoneLocked(id state.ShardID) {
 	}
 	delete(r.shards, id)
 	delete(r.told, id)
+	r.book.Forget(id)
 	delete(r.proxies.items, shardKey(id))
 	r.proxies.restart()
 }
@@ -79,11 +98,12 @@ func (r *Registry) viewLocked(h *shard) {
 	}
 }
 
-// Alive reports whether a replica was heard from.
-func (r *Registry) Alive(shard state.ShardID, id state.ReplicaID) bool {
+// Live reports whether the master of a shard is live, as proxies are told.
+func (r *Registry) Live(id state.ShardID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.live.Alive(liveness.Replica{Shard: shard, ID: id})
+	h := r.shards[id]
+	return h != nil && r.knownLiveLocked(h)
 }
 
 // Shards returns all shards by id.

@@ -27,6 +27,13 @@ type Update struct {
 	DeletedGroups []state.GroupID
 	Shards        []ShardView // by id; for proxies only
 	Keys          state.Keys  // nil: unchanged; for proxies only
+
+	// For brokers only: Bare says that there is nothing about definitions in it. Shard is the broker's own if it
+	// has changed, HandOver comes with it: another replica is to be the master.
+	Bare     bool
+	Shard    *state.Shard
+	HandOver bool
+	Lease    *Grant
 }
 
 // add takes a thing of a feed; nil means that it is gone.

@@ -4,6 +4,7 @@ import (
 	controllerv1 "github.com/perigee-mq/perigee/api/perigee/controller/v1"
 	"github.com/perigee-mq/perigee/controller/registry"
 	"github.com/perigee-mq/perigee/controller/state"
+	"github.com/perigee-mq/perigee/internal/mqerr"
 )
 
 func topicProto(t *state.Topic) *controllerv1.Topic {
@@ -49,14 +50,36 @@ func shardProto(h *state.Shard, live bool) *controllerv1.Shard {
 	p := &controllerv1.Shard{
 		Id: uint32(h.ID), Name: h.Name, Epoch: uint64(h.Epoch), Master: uint32(h.Master),
 		SetVersion: h.SetVersion, AppliedVersion: uint64(h.Applied), Live: live,
+		MasterIncarnation: uint64(h.MasterInc), MinIsr: int32(h.MinISR), CommitMode: commitProto(h.Commit), DataLosses: h.DataLoss,
+	}
+	for _, id := range h.ELR {
+		p.Elr = append(p.Elr, uint32(id))
 	}
 	for _, id := range h.Set {
 		p.SyncStateSet = append(p.SyncStateSet, uint32(id))
 	}
 	for _, r := range h.Replicas {
-		p.Replicas = append(p.Replicas, &controllerv1.Replica{Id: uint32(r.ID), Uuid: r.UUID[:], Address: r.Address, Incarnation: uint64(r.Incarnation)})
+		p.Replicas = append(p.Replicas, &controllerv1.Replica{Id: uint32(r.ID), Uuid: r.UUID[:], Address: r.Address, Incarnation: uint64(r.Incarnation), Unclean: r.Unclean, Learner: r.Learner})
 	}
 	return p
+}
+
+func commitProto(c state.Commit) controllerv1.CommitMode {
+	if c == state.Memory {
+		return controllerv1.CommitMode_COMMIT_MODE_MEMORY
+	}
+	return controllerv1.CommitMode_COMMIT_MODE_DURABLE
+}
+
+// commitOf is the reverse of commitProto; unspecified is durable.
+func commitOf(m controllerv1.CommitMode) (state.Commit, error) {
+	switch m {
+	case controllerv1.CommitMode_COMMIT_MODE_UNSPECIFIED, controllerv1.CommitMode_COMMIT_MODE_DURABLE:
+		return state.Durable, nil
+	case controllerv1.CommitMode_COMMIT_MODE_MEMORY:
+		return state.Memory, nil
+	}
+	return 0, mqerr.New(mqerr.Invalid, "unknown commit mode %d", m)
 }
 
 func keyProtos(keys state.Keys) []*controllerv1.HandleKey {

@@ -42,10 +42,16 @@ var handedOn = map[string]struct {
 	controllerv1.ControllerService_DeleteGroup_FullMethodName: {func() proto.Message { return new(controllerv1.DeleteGroupResponse) }, true},
 	// A step of a growth that has ended is refused: the second answer would not tell about the first.
 	controllerv1.ControllerService_GrowTopic_FullMethodName: {func() proto.Message { return new(controllerv1.GrowTopicResponse) }, false},
-	controllerv1.ClusterService_Announce_FullMethodName:     {func() proto.Message { return new(controllerv1.AnnounceResponse) }, true},
-	controllerv1.ClusterService_AddMember_FullMethodName:    {func() proto.Message { return new(controllerv1.AddMemberResponse) }, true},
-	controllerv1.ClusterService_RemoveMember_FullMethodName: {func() proto.Message { return new(controllerv1.RemoveMemberResponse) }, true},
-	controllerv1.ClusterService_Transfer_FullMethodName:     {func() proto.Message { return new(controllerv1.TransferResponse) }, false},
+	// The answer to a second one would be a refusal, which is a verdict about the first: its master asks again.
+	controllerv1.ShardService_AlterSyncStateSet_FullMethodName: {func() proto.Message { return new(controllerv1.AlterSyncStateSetResponse) }, false},
+	controllerv1.ShardService_Elect_FullMethodName:             {func() proto.Message { return new(controllerv1.ElectResponse) }, false},
+	controllerv1.ShardService_SetShard_FullMethodName:          {func() proto.Message { return new(controllerv1.SetShardResponse) }, true},
+	controllerv1.ShardService_RemoveReplica_FullMethodName:     {func() proto.Message { return new(controllerv1.RemoveReplicaResponse) }, false},
+	controllerv1.ShardService_DeleteShard_FullMethodName:       {func() proto.Message { return new(controllerv1.DeleteShardResponse) }, true},
+	controllerv1.ClusterService_Announce_FullMethodName:        {func() proto.Message { return new(controllerv1.AnnounceResponse) }, true},
+	controllerv1.ClusterService_AddMember_FullMethodName:       {func() proto.Message { return new(controllerv1.AddMemberResponse) }, true},
+	controllerv1.ClusterService_RemoveMember_FullMethodName:    {func() proto.Message { return new(controllerv1.RemoveMemberResponse) }, true},
+	controllerv1.ClusterService_Transfer_FullMethodName:        {func() proto.Message { return new(controllerv1.TransferResponse) }, false},
 }
 
 // Interceptor hands calls on to the leader when this node does not lead, with the caller's deadline.

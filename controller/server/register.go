@@ -9,7 +9,8 @@ import (
 	"github.com/perigee-mq/perigee/internal/mqerr"
 )
 
-// Register begins an incarnation and, if nobody leads the shard, elects a master.
+// Register begins an incarnation and, if nobody leads the shard, elects a master: this replica is alive, others
+// if they were heard from.
 func (s *Server) Register(ctx context.Context, r *controllerv1.RegisterRequest) (*controllerv1.RegisterResponse, error) {
 	if err := s.leading(ctx); err != nil {
 		return nil, err
@@ -20,10 +21,14 @@ func (s *Server) Register(ctx context.Context, r *controllerv1.RegisterRequest) 
 	if len(r.GetUuid()) != len(state.UUID{}) {
 		return nil, mqerr.New(mqerr.Invalid, "broker group %q: the identity of a data directory has %d bytes, not %d", r.GetShardName(), len(state.UUID{}), len(r.GetUuid()))
 	}
-	c := state.RegisterReplica{
+	mode, err := commitOf(r.GetCommitMode())
+	if err != nil {
+		return nil, err
+	}
+	c := state.Enroll{RegisterReplica: state.RegisterReplica{
 		Cluster: r.GetHello().GetClusterId(), Shard: r.GetShardName(), Replica: state.ReplicaID(r.GetReplicaId()), UUID: state.UUID(r.GetUuid()),
 		Address: r.GetAddress(), Last: state.Incarnation(r.GetLastIncarnation()), Clean: r.GetClean(), LogEnd: r.GetLogEnd(), MaxEpoch: state.Epoch(r.GetMaxEpoch()),
-	}
+	}, Damaged: r.GetDamaged(), Learner: r.GetLearner(), MinISR: int(r.GetMinIsr()), Commit: mode}
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
@@ -32,9 +37,11 @@ func (s *Server) Register(ctx context.Context, r *controllerv1.RegisterRequest) 
 		return nil, err
 	}
 	inc := done.Shard.Replica(c.Replica).Incarnation
-	h, err := s.elect(done.Shard, c.Replica)
-	if err != nil {
-		return nil, err
+	s.o.Registry.Registered(done.Shard.ID, c.Replica, inc)
+	s.elect(ctx, done.Shard.ID)
+	h := s.shard(done.Shard.ID)
+	if h == nil {
+		return nil, mqerr.New(mqerr.Fenced, "broker group %q was deleted just now", c.Shard)
 	}
 	resp := &controllerv1.RegisterResponse{Hello: s.ownHello(), Shard: shardProto(h, false), Incarnation: uint64(inc)}
 	if h.Master == c.Replica && h.MasterInc == inc {
@@ -43,28 +50,4 @@ func (s *Server) Register(ctx context.Context, r *controllerv1.RegisterRequest) 
 	s.o.Log.LogAttrs(ctx, slog.LevelInfo, "broker registered", slog.String("shard", h.Name), slog.Uint64("replica", uint64(c.Replica)),
 		slog.String("address", c.Address), slog.Uint64("incarnation", uint64(inc)), slog.Uint64("leads_epoch", resp.Epoch), slog.Bool("clean", c.Clean))
 	return resp, nil
-}
-
-// elect gives a shard without a master one, if there is a candidate: the replica that has just
-// registered is alive, others if they were heard from.
-func (s *Server) elect(h *state.Shard, registered state.ReplicaID) (*state.Shard, error) {
-	if h.Master != 0 {
-		return h, nil
-	}
-	winner := h.Candidate(func(id state.ReplicaID) bool {
-		return id == registered || s.o.Registry.Alive(h.ID, id)
-	})
-	if winner == 0 {
-		return h, nil
-	}
-	r, err := s.o.Node.Apply(state.Elect{Shard: h.ID, Epoch: h.Epoch, Winner: winner, Inc: h.Replica(winner).Incarnation})
-	if mqerr.Is(err, mqerr.Fenced) { // somebody else was quicker
-		s.o.Node.View(func(st *state.State) { h = st.Shard(h.ID) })
-		return h, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	s.o.Log.Info("master elected", slog.String("shard", r.Shard.Name), slog.Uint64("replica", uint64(winner)), slog.Uint64("epoch", uint64(r.Shard.Epoch)))
-	return r.Shard, nil
 }

@@ -62,23 +62,29 @@ type Options struct {
 	Log      *slog.Logger
 }
 
-// Server implements the service. Each session has one goroutine beside its handler.
+// Server implements the services. Each session has three goroutines beside its handler.
 type Server struct {
 	controllerv1.UnimplementedControllerServiceServer
 	controllerv1.UnimplementedClusterServiceServer
+	controllerv1.UnimplementedShardServiceServer
 	o      Options
 	flight singleflight.Group
 	wg     sync.WaitGroup
 	peers  peers
+	verify verifier
+	locks  sync.Map // state.ShardID -> *sync.Mutex: one election of a shard at a time
 }
 
 // New returns a server.
-func New(o Options) *Server { return &Server{o: o} }
+func New(o Options) *Server {
+	return &Server{o: o, verify: verifier{ask: o.Node.Verify}}
+}
 
 // RegisterWith adds the services to a gRPC server.
 func (s *Server) RegisterWith(g grpc.ServiceRegistrar) {
 	controllerv1.RegisterControllerServiceServer(g, s)
 	controllerv1.RegisterClusterServiceServer(g, s)
+	controllerv1.RegisterShardServiceServer(g, s)
 }
 
 // Wait returns when the goroutines of all sessions have ended: call it when the gRPC server has stopped.

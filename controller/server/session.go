@@ -26,19 +26,19 @@ func (s *Server) BrokerSession(stream brokerStream) error {
 		return err
 	}
 	beats := s.receive(ctx, cancel, stream)
-	var first registry.Beat
+	var first *controllerv1.BrokerHeartbeat
 	select {
 	case m := <-beats:
 		if err := s.hello(m.GetHello(), false); err != nil {
 			return err
 		}
-		first = beatOf(m)
+		first = m
 	case <-ctx.Done():
 		return ended(ctx)
 	case <-time.After(firstBeat):
 		return mqerr.New(mqerr.Invalid, "a session begins with a heartbeat")
 	}
-	session, err := s.o.Registry.Open(first)
+	session, err := s.o.Registry.Open(beatOf(first))
 	if err != nil {
 		return s.fenced(stream, err)
 	}
@@ -68,21 +68,45 @@ func (s *Server) receive(ctx context.Context, cancel context.CancelCauseFunc, st
 }
 
 // listen hands the heartbeats to the session. What ends the session reaches the handler through Next.
-func (s *Server) listen(ctx context.Context, cancel context.CancelCauseFunc, session *registry.Session, b registry.Beat, beats <-chan *controllerv1.BrokerHeartbeat) {
-	resigned := false
+func (s *Server) listen(ctx context.Context, cancel context.CancelCauseFunc, session *registry.Session, first *controllerv1.BrokerHeartbeat, beats <-chan *controllerv1.BrokerHeartbeat) {
+	resigned, number := false, first.GetNumber()
+	b := beatOf(first)
+	asks := make(chan uint64, 1)
+	s.wg.Go(func() { s.grant(ctx, session, asks) })
 	for {
+		if number != 0 && b.Epoch != 0 && !b.Resigning {
+			select { // only the latest counts
+			case <-asks:
+			default:
+			}
+			asks <- number
+		}
 		if b.Resigning && !resigned {
 			resigned = true
 			s.resign(b)
 		}
 		select {
 		case m := <-beats:
-			b = beatOf(m)
+			b, number = beatOf(m), m.GetNumber()
 		case <-ctx.Done():
 			return
 		}
 		if err := session.Beat(b); err != nil {
 			cancel(err)
+			return
+		}
+	}
+}
+
+// grant gives the broker leases: for each one that it asks for this node makes sure that it leads.
+func (s *Server) grant(ctx context.Context, session *registry.Session, asks <-chan uint64) {
+	for {
+		select {
+		case number := <-asks:
+			if s.verify.sure(ctx, &s.wg) == nil {
+				session.Grant(number)
+			}
+		case <-ctx.Done():
 			return
 		}
 	}
@@ -110,7 +134,17 @@ func (s *Server) feed(ctx context.Context, stream brokerStream, session *registr
 			}
 			return err
 		}
-		if err := stream.Send(&controllerv1.BrokerUpdate{Hello: hello, Definitions: definitionsProto(u)}); err != nil {
+		m := &controllerv1.BrokerUpdate{Hello: hello, HandOver: u.HandOver}
+		if !u.Bare {
+			m.Definitions = definitionsProto(u)
+		}
+		if u.Shard != nil {
+			m.Shard = shardProto(u.Shard, false)
+		}
+		if g := u.Lease; g != nil {
+			m.Lease = &controllerv1.Lease{Number: g.Number, Epoch: uint64(g.Epoch), LengthMs: g.Length.Milliseconds()}
+		}
+		if err := stream.Send(m); err != nil {
 			return err
 		}
 		hello = nil
@@ -134,8 +168,12 @@ func (s *Server) fenced(stream brokerStream, err error) error {
 }
 
 func beatOf(m *controllerv1.BrokerHeartbeat) registry.Beat {
+	var r registry.Report
+	if x := m.GetReport(); x != nil {
+		r = registry.Report{Known: true, Written: x.GetWrittenEnd(), Durable: x.GetDurableEnd(), Commit: x.GetConfirm(), FlushP99: x.FlushP99Us, DiskUsed: x.DiskUsedPermille}
+	}
 	return registry.Beat{
 		Shard: state.ShardID(m.GetShard()), Replica: state.ReplicaID(m.GetReplicaId()), Inc: state.Incarnation(m.GetIncarnation()),
-		Epoch: state.Epoch(m.GetEpoch()), Applied: state.Version(m.GetAppliedVersion()), Resigning: m.GetResigning(),
+		Epoch: state.Epoch(m.GetEpoch()), Applied: state.Version(m.GetAppliedVersion()), Resigning: m.GetResigning(), Follows: m.GetFollows(), Report: r,
 	}
 }

@@ -15,7 +15,7 @@ func (s *Server) Status(context.Context, *controllerv1.StatusRequest) (*controll
 		resp.ClusterId, resp.Topics, resp.Groups, resp.Version = st.Cluster(), uint32(topics), uint32(groups), uint64(st.Definitions())
 	})
 	for _, h := range s.o.Registry.Shards() {
-		resp.Shards = append(resp.Shards, shardProto(h.Shard, h.Live))
+		resp.Shards = append(resp.Shards, s.shardNow(h.Shard))
 		if h.Live {
 			resp.LiveShards = append(resp.LiveShards, uint32(h.ID))
 		}

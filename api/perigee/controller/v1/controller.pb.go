@@ -207,6 +207,59 @@ func (StartFrom) EnumDescriptor() ([]byte, []int) {
 	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{2}
 }
 
+// CommitMode says what an ack of a replica stands for.
+type CommitMode int32
+
+const (
+	// Not stated.
+	CommitMode_COMMIT_MODE_UNSPECIFIED CommitMode = 0
+	// Records are on its disk.
+	CommitMode_COMMIT_MODE_DURABLE CommitMode = 1
+	// Records are written, and may be lost with the power.
+	CommitMode_COMMIT_MODE_MEMORY CommitMode = 2
+)
+
+// Enum value maps for CommitMode.
+var (
+	CommitMode_name = map[int32]string{
+		0: "COMMIT_MODE_UNSPECIFIED",
+		1: "COMMIT_MODE_DURABLE",
+		2: "COMMIT_MODE_MEMORY",
+	}
+	CommitMode_value = map[string]int32{
+		"COMMIT_MODE_UNSPECIFIED": 0,
+		"COMMIT_MODE_DURABLE":     1,
+		"COMMIT_MODE_MEMORY":      2,
+	}
+)
+
+func (x CommitMode) Enum() *CommitMode {
+	p := new(CommitMode)
+	*p = x
+	return p
+}
+
+func (x CommitMode) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (CommitMode) Descriptor() protoreflect.EnumDescriptor {
+	return file_perigee_controller_v1_controller_proto_enumTypes[3].Descriptor()
+}
+
+func (CommitMode) Type() protoreflect.EnumType {
+	return &file_perigee_controller_v1_controller_proto_enumTypes[3]
+}
+
+func (x CommitMode) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use CommitMode.Descriptor instead.
+func (CommitMode) EnumDescriptor() ([]byte, []int) {
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{3}
+}
+
 // PutMode says what a put does when the name exists or not.
 type PutMode int32
 
@@ -248,11 +301,11 @@ func (x PutMode) String() string {
 }
 
 func (PutMode) Descriptor() protoreflect.EnumDescriptor {
-	return file_perigee_controller_v1_controller_proto_enumTypes[3].Descriptor()
+	return file_perigee_controller_v1_controller_proto_enumTypes[4].Descriptor()
 }
 
 func (PutMode) Type() protoreflect.EnumType {
-	return &file_perigee_controller_v1_controller_proto_enumTypes[3]
+	return &file_perigee_controller_v1_controller_proto_enumTypes[4]
 }
 
 func (x PutMode) Number() protoreflect.EnumNumber {
@@ -261,7 +314,7 @@ func (x PutMode) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use PutMode.Descriptor instead.
 func (PutMode) EnumDescriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{3}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{4}
 }
 
 // GrowStep is a step of the growth of a topic with message groups.
@@ -301,11 +354,11 @@ func (x GrowStep) String() string {
 }
 
 func (GrowStep) Descriptor() protoreflect.EnumDescriptor {
-	return file_perigee_controller_v1_controller_proto_enumTypes[4].Descriptor()
+	return file_perigee_controller_v1_controller_proto_enumTypes[5].Descriptor()
 }
 
 func (GrowStep) Type() protoreflect.EnumType {
-	return &file_perigee_controller_v1_controller_proto_enumTypes[4]
+	return &file_perigee_controller_v1_controller_proto_enumTypes[5]
 }
 
 func (x GrowStep) Number() protoreflect.EnumNumber {
@@ -314,7 +367,7 @@ func (x GrowStep) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use GrowStep.Descriptor instead.
 func (GrowStep) EnumDescriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{4}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{5}
 }
 
 // ErrorDetail carries the kind of a refusal (internal/mqerr) beside the gRPC status.
@@ -1026,7 +1079,13 @@ type Replica struct {
 	// Address that proxies use, host:port.
 	Address string `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`
 	// Raft index of its last registration.
-	Incarnation   uint64 `protobuf:"varint,4,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Incarnation uint64 `protobuf:"varint,4,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	// It may miss acknowledged messages since a restart, until the master takes it into the SyncStateSet.
+	Unclean bool `protobuf:"varint,5,opt,name=unclean,proto3" json:"unclean,omitempty"`
+	// It follows, but is never elected and never counts for what is acknowledged.
+	Learner bool `protobuf:"varint,6,opt,name=learner,proto3" json:"learner,omitempty"`
+	// What it said of itself last; only of the leader, and of a replica that was heard from lately.
+	Report        *ReplicaReport `protobuf:"bytes,7,opt,name=report,proto3" json:"report,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1089,6 +1148,118 @@ func (x *Replica) GetIncarnation() uint64 {
 	return 0
 }
 
+func (x *Replica) GetUnclean() bool {
+	if x != nil {
+		return x.Unclean
+	}
+	return false
+}
+
+func (x *Replica) GetLearner() bool {
+	if x != nil {
+		return x.Learner
+	}
+	return false
+}
+
+func (x *Replica) GetReport() *ReplicaReport {
+	if x != nil {
+		return x.Report
+	}
+	return nil
+}
+
+// ReplicaReport is what a replica says of itself in a heartbeat.
+type ReplicaReport struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Time since it was said, ms; not in heartbeats.
+	AgeMs int64 `protobuf:"varint,1,opt,name=age_ms,json=ageMs,proto3" json:"age_ms,omitempty"`
+	// End of its log, bytes.
+	WrittenEnd int64 `protobuf:"varint,2,opt,name=written_end,json=writtenEnd,proto3" json:"written_end,omitempty"`
+	// Bytes of its log that are on the disk.
+	DurableEnd int64 `protobuf:"varint,3,opt,name=durable_end,json=durableEnd,proto3" json:"durable_end,omitempty"`
+	// Confirm offset that it knows.
+	Confirm int64 `protobuf:"varint,4,opt,name=confirm,proto3" json:"confirm,omitempty"`
+	// 99th percentile of the time of a flush lately, microseconds; not set if nothing was flushed.
+	FlushP99Us *int64 `protobuf:"varint,5,opt,name=flush_p99_us,json=flushP99Us,proto3,oneof" json:"flush_p99_us,omitempty"`
+	// Used space of the disk, thousandths; not set if it is not known.
+	DiskUsedPermille *int32 `protobuf:"varint,6,opt,name=disk_used_permille,json=diskUsedPermille,proto3,oneof" json:"disk_used_permille,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *ReplicaReport) Reset() {
+	*x = ReplicaReport{}
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplicaReport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplicaReport) ProtoMessage() {}
+
+func (x *ReplicaReport) ProtoReflect() protoreflect.Message {
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplicaReport.ProtoReflect.Descriptor instead.
+func (*ReplicaReport) Descriptor() ([]byte, []int) {
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *ReplicaReport) GetAgeMs() int64 {
+	if x != nil {
+		return x.AgeMs
+	}
+	return 0
+}
+
+func (x *ReplicaReport) GetWrittenEnd() int64 {
+	if x != nil {
+		return x.WrittenEnd
+	}
+	return 0
+}
+
+func (x *ReplicaReport) GetDurableEnd() int64 {
+	if x != nil {
+		return x.DurableEnd
+	}
+	return 0
+}
+
+func (x *ReplicaReport) GetConfirm() int64 {
+	if x != nil {
+		return x.Confirm
+	}
+	return 0
+}
+
+func (x *ReplicaReport) GetFlushP99Us() int64 {
+	if x != nil && x.FlushP99Us != nil {
+		return *x.FlushP99Us
+	}
+	return 0
+}
+
+func (x *ReplicaReport) GetDiskUsedPermille() int32 {
+	if x != nil && x.DiskUsedPermille != nil {
+		return *x.DiskUsedPermille
+	}
+	return 0
+}
+
 // Shard is a broker group: one log, one master, one or more replicas. Silence changes nothing but
 // the field live: it never takes a shard, a replica or the master out of the routes.
 type Shard struct {
@@ -1111,14 +1282,29 @@ type Shard struct {
 	AppliedVersion uint64 `protobuf:"varint,8,opt,name=applied_version,json=appliedVersion,proto3" json:"applied_version,omitempty"`
 	// The master was heard from lately and has logged every definition that existed when its session
 	// began. If not set, the master may still serve: try another shard first if there is one.
-	Live          bool `protobuf:"varint,9,opt,name=live,proto3" json:"live,omitempty"`
+	Live bool `protobuf:"varint,9,opt,name=live,proto3" json:"live,omitempty"`
+	// Incarnation of the master, 0 if there is none.
+	MasterIncarnation uint64 `protobuf:"varint,10,opt,name=master_incarnation,json=masterIncarnation,proto3" json:"master_incarnation,omitempty"`
+	// Replica ids of those that left the SyncStateSet while it was too small to acknowledge anything: they have
+	// everything, too.
+	Elr []uint32 `protobuf:"varint,11,rep,packed,name=elr,proto3" json:"elr,omitempty"`
+	// Copies that there must be before anything is acknowledged.
+	MinIsr int32 `protobuf:"varint,12,opt,name=min_isr,json=minIsr,proto3" json:"min_isr,omitempty"`
+	// What an ack stands for.
+	CommitMode CommitMode `protobuf:"varint,13,opt,name=commit_mode,json=commitMode,proto3,enum=perigee.controller.v1.CommitMode" json:"commit_mode,omitempty"`
+	// Elections so far with which acknowledged messages may have been lost.
+	DataLosses uint64 `protobuf:"varint,14,opt,name=data_losses,json=dataLosses,proto3" json:"data_losses,omitempty"`
+	// Time since the master was granted its last lease, ms; only of the leader, and if it has granted one.
+	LeaseAgeMs *int64 `protobuf:"varint,15,opt,name=lease_age_ms,json=leaseAgeMs,proto3,oneof" json:"lease_age_ms,omitempty"`
+	// A master is needed, and no replica that may be one is heard from; only of the leader.
+	Stuck         bool `protobuf:"varint,16,opt,name=stuck,proto3" json:"stuck,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Shard) Reset() {
 	*x = Shard{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[9]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1130,7 +1316,7 @@ func (x *Shard) String() string {
 func (*Shard) ProtoMessage() {}
 
 func (x *Shard) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[9]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1143,7 +1329,7 @@ func (x *Shard) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Shard.ProtoReflect.Descriptor instead.
 func (*Shard) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{9}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Shard) GetId() uint32 {
@@ -1209,6 +1395,55 @@ func (x *Shard) GetLive() bool {
 	return false
 }
 
+func (x *Shard) GetMasterIncarnation() uint64 {
+	if x != nil {
+		return x.MasterIncarnation
+	}
+	return 0
+}
+
+func (x *Shard) GetElr() []uint32 {
+	if x != nil {
+		return x.Elr
+	}
+	return nil
+}
+
+func (x *Shard) GetMinIsr() int32 {
+	if x != nil {
+		return x.MinIsr
+	}
+	return 0
+}
+
+func (x *Shard) GetCommitMode() CommitMode {
+	if x != nil {
+		return x.CommitMode
+	}
+	return CommitMode_COMMIT_MODE_UNSPECIFIED
+}
+
+func (x *Shard) GetDataLosses() uint64 {
+	if x != nil {
+		return x.DataLosses
+	}
+	return 0
+}
+
+func (x *Shard) GetLeaseAgeMs() int64 {
+	if x != nil && x.LeaseAgeMs != nil {
+		return *x.LeaseAgeMs
+	}
+	return 0
+}
+
+func (x *Shard) GetStuck() bool {
+	if x != nil {
+		return x.Stuck
+	}
+	return false
+}
+
 // HandleKey is a key of the receipt handles.
 type HandleKey struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1222,7 +1457,7 @@ type HandleKey struct {
 
 func (x *HandleKey) Reset() {
 	*x = HandleKey{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[10]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1234,7 +1469,7 @@ func (x *HandleKey) String() string {
 func (*HandleKey) ProtoMessage() {}
 
 func (x *HandleKey) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[10]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1247,7 +1482,7 @@ func (x *HandleKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HandleKey.ProtoReflect.Descriptor instead.
 func (*HandleKey) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{10}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *HandleKey) GetId() uint32 {
@@ -1284,14 +1519,22 @@ type RegisterRequest struct {
 	// End of the log.
 	LogEnd int64 `protobuf:"varint,8,opt,name=log_end,json=logEnd,proto3" json:"log_end,omitempty"`
 	// Highest epoch seen by this replica.
-	MaxEpoch      uint64 `protobuf:"varint,9,opt,name=max_epoch,json=maxEpoch,proto3" json:"max_epoch,omitempty"`
+	MaxEpoch uint64 `protobuf:"varint,9,opt,name=max_epoch,json=maxEpoch,proto3" json:"max_epoch,omitempty"`
+	// Records are missing or damaged that were in its log.
+	Damaged bool `protobuf:"varint,10,opt,name=damaged,proto3" json:"damaged,omitempty"`
+	// It wants to follow only: it is never elected and never counts for what is acknowledged.
+	Learner bool `protobuf:"varint,11,opt,name=learner,proto3" json:"learner,omitempty"`
+	// If it founds the shard: copies that there must be before anything is acknowledged. 0: 1.
+	MinIsr int32 `protobuf:"varint,12,opt,name=min_isr,json=minIsr,proto3" json:"min_isr,omitempty"`
+	// If it founds the shard: what an ack stands for. Default durable.
+	CommitMode    CommitMode `protobuf:"varint,13,opt,name=commit_mode,json=commitMode,proto3,enum=perigee.controller.v1.CommitMode" json:"commit_mode,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RegisterRequest) Reset() {
 	*x = RegisterRequest{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[11]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1303,7 +1546,7 @@ func (x *RegisterRequest) String() string {
 func (*RegisterRequest) ProtoMessage() {}
 
 func (x *RegisterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[11]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1316,7 +1559,7 @@ func (x *RegisterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterRequest.ProtoReflect.Descriptor instead.
 func (*RegisterRequest) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{11}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *RegisterRequest) GetHello() *Hello {
@@ -1382,6 +1625,34 @@ func (x *RegisterRequest) GetMaxEpoch() uint64 {
 	return 0
 }
 
+func (x *RegisterRequest) GetDamaged() bool {
+	if x != nil {
+		return x.Damaged
+	}
+	return false
+}
+
+func (x *RegisterRequest) GetLearner() bool {
+	if x != nil {
+		return x.Learner
+	}
+	return false
+}
+
+func (x *RegisterRequest) GetMinIsr() int32 {
+	if x != nil {
+		return x.MinIsr
+	}
+	return 0
+}
+
+func (x *RegisterRequest) GetCommitMode() CommitMode {
+	if x != nil {
+		return x.CommitMode
+	}
+	return CommitMode_COMMIT_MODE_UNSPECIFIED
+}
+
 // RegisterResponse accepts a broker process.
 type RegisterResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1399,7 +1670,7 @@ type RegisterResponse struct {
 
 func (x *RegisterResponse) Reset() {
 	*x = RegisterResponse{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[12]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1411,7 +1682,7 @@ func (x *RegisterResponse) String() string {
 func (*RegisterResponse) ProtoMessage() {}
 
 func (x *RegisterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[12]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1424,7 +1695,7 @@ func (x *RegisterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterResponse.ProtoReflect.Descriptor instead.
 func (*RegisterResponse) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{12}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *RegisterResponse) GetHello() *Hello {
@@ -1472,14 +1743,20 @@ type BrokerHeartbeat struct {
 	// The broker is leaving: it takes no new work. Its mastership ends at once.
 	Resigning bool `protobuf:"varint,6,opt,name=resigning,proto3" json:"resigning,omitempty"`
 	// Who speaks; only in the first heartbeat of a stream.
-	Hello         *Hello `protobuf:"bytes,7,opt,name=hello,proto3" json:"hello,omitempty"`
+	Hello *Hello `protobuf:"bytes,7,opt,name=hello,proto3" json:"hello,omitempty"`
+	// Counts the heartbeats of a stream, from 1; a grant names the one that it answers. 0: no lease is wanted.
+	Number uint64 `protobuf:"varint,8,opt,name=number,proto3" json:"number,omitempty"`
+	// How far it is; not set if it does not say.
+	Report *ReplicaReport `protobuf:"bytes,9,opt,name=report,proto3" json:"report,omitempty"`
+	// It goes on as a follower when its epoch is over: that alone does not fence it.
+	Follows       bool `protobuf:"varint,10,opt,name=follows,proto3" json:"follows,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *BrokerHeartbeat) Reset() {
 	*x = BrokerHeartbeat{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[13]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1491,7 +1768,7 @@ func (x *BrokerHeartbeat) String() string {
 func (*BrokerHeartbeat) ProtoMessage() {}
 
 func (x *BrokerHeartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[13]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1504,7 +1781,7 @@ func (x *BrokerHeartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BrokerHeartbeat.ProtoReflect.Descriptor instead.
 func (*BrokerHeartbeat) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{13}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *BrokerHeartbeat) GetShard() uint32 {
@@ -1556,6 +1833,91 @@ func (x *BrokerHeartbeat) GetHello() *Hello {
 	return nil
 }
 
+func (x *BrokerHeartbeat) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *BrokerHeartbeat) GetReport() *ReplicaReport {
+	if x != nil {
+		return x.Report
+	}
+	return nil
+}
+
+func (x *BrokerHeartbeat) GetFollows() bool {
+	if x != nil {
+		return x.Follows
+	}
+	return false
+}
+
+// Lease is a grant to the master: nobody else is made the master for a while.
+type Lease struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The heartbeat that it answers: it counts from the moment before that was sent.
+	Number uint64 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	// Epoch of the master.
+	Epoch uint64 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// How long it is, ms.
+	LengthMs      int64 `protobuf:"varint,3,opt,name=length_ms,json=lengthMs,proto3" json:"length_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Lease) Reset() {
+	*x = Lease{}
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Lease) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Lease) ProtoMessage() {}
+
+func (x *Lease) ProtoReflect() protoreflect.Message {
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Lease.ProtoReflect.Descriptor instead.
+func (*Lease) Descriptor() ([]byte, []int) {
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *Lease) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *Lease) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *Lease) GetLengthMs() int64 {
+	if x != nil {
+		return x.LengthMs
+	}
+	return 0
+}
+
 // Definitions is a set of changed definitions, topics and groups each in order of their versions.
 // To a broker go the topics that its shard serves and all groups. A message may hold no change and
 // only a new version.
@@ -1579,7 +1941,7 @@ type Definitions struct {
 
 func (x *Definitions) Reset() {
 	*x = Definitions{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[14]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1591,7 +1953,7 @@ func (x *Definitions) String() string {
 func (*Definitions) ProtoMessage() {}
 
 func (x *Definitions) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[14]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1604,7 +1966,7 @@ func (x *Definitions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Definitions.ProtoReflect.Descriptor instead.
 func (*Definitions) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{14}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Definitions) GetVersion() uint64 {
@@ -1652,20 +2014,27 @@ func (x *Definitions) GetFull() bool {
 // BrokerUpdate carries definitions to a broker, or tells it that it is fenced.
 type BrokerUpdate struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Changes.
+	// Changes; not set if there is none.
 	Definitions *Definitions `protobuf:"bytes,1,opt,name=definitions,proto3" json:"definitions,omitempty"`
 	// The broker's incarnation or epoch is over: it must stop serving and register again. The stream
 	// ends after this.
 	Fenced bool `protobuf:"varint,2,opt,name=fenced,proto3" json:"fenced,omitempty"`
 	// Who answers; only in the first update of a stream.
-	Hello         *Hello `protobuf:"bytes,3,opt,name=hello,proto3" json:"hello,omitempty"`
+	Hello *Hello `protobuf:"bytes,3,opt,name=hello,proto3" json:"hello,omitempty"`
+	// The shard, in the first update of a stream and at once whenever it has changed.
+	Shard *Shard `protobuf:"bytes,4,opt,name=shard,proto3" json:"shard,omitempty"`
+	// A lease, to the master only.
+	Lease *Lease `protobuf:"bytes,5,opt,name=lease,proto3" json:"lease,omitempty"`
+	// Another replica is to be the master: drain and resign. The lease is not granted any more. Only in an update
+	// with the shard: not set there says that the wish is over.
+	HandOver      bool `protobuf:"varint,6,opt,name=hand_over,json=handOver,proto3" json:"hand_over,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *BrokerUpdate) Reset() {
 	*x = BrokerUpdate{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[15]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1677,7 +2046,7 @@ func (x *BrokerUpdate) String() string {
 func (*BrokerUpdate) ProtoMessage() {}
 
 func (x *BrokerUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[15]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1690,7 +2059,7 @@ func (x *BrokerUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BrokerUpdate.ProtoReflect.Descriptor instead.
 func (*BrokerUpdate) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{15}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *BrokerUpdate) GetDefinitions() *Definitions {
@@ -1714,6 +2083,27 @@ func (x *BrokerUpdate) GetHello() *Hello {
 	return nil
 }
 
+func (x *BrokerUpdate) GetShard() *Shard {
+	if x != nil {
+		return x.Shard
+	}
+	return nil
+}
+
+func (x *BrokerUpdate) GetLease() *Lease {
+	if x != nil {
+		return x.Lease
+	}
+	return nil
+}
+
+func (x *BrokerUpdate) GetHandOver() bool {
+	if x != nil {
+		return x.HandOver
+	}
+	return false
+}
+
 // WatchRequest starts a watch.
 type WatchRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1735,7 +2125,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[16]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1747,7 +2137,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[16]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1760,7 +2150,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{16}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *WatchRequest) GetHello() *Hello {
@@ -1826,7 +2216,7 @@ type WatchUpdate struct {
 
 func (x *WatchUpdate) Reset() {
 	*x = WatchUpdate{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[17]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1838,7 +2228,7 @@ func (x *WatchUpdate) String() string {
 func (*WatchUpdate) ProtoMessage() {}
 
 func (x *WatchUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[17]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1851,7 +2241,7 @@ func (x *WatchUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchUpdate.ProtoReflect.Descriptor instead.
 func (*WatchUpdate) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{17}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *WatchUpdate) GetHello() *Hello {
@@ -1916,7 +2306,7 @@ type PutTopicRequest struct {
 
 func (x *PutTopicRequest) Reset() {
 	*x = PutTopicRequest{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[18]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1928,7 +2318,7 @@ func (x *PutTopicRequest) String() string {
 func (*PutTopicRequest) ProtoMessage() {}
 
 func (x *PutTopicRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[18]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1941,7 +2331,7 @@ func (x *PutTopicRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutTopicRequest.ProtoReflect.Descriptor instead.
 func (*PutTopicRequest) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{18}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *PutTopicRequest) GetName() string {
@@ -2008,7 +2398,7 @@ type PutTopicResponse struct {
 
 func (x *PutTopicResponse) Reset() {
 	*x = PutTopicResponse{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[19]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2020,7 +2410,7 @@ func (x *PutTopicResponse) String() string {
 func (*PutTopicResponse) ProtoMessage() {}
 
 func (x *PutTopicResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[19]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2033,7 +2423,7 @@ func (x *PutTopicResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutTopicResponse.ProtoReflect.Descriptor instead.
 func (*PutTopicResponse) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{19}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *PutTopicResponse) GetTopic() *Topic {
@@ -2070,7 +2460,7 @@ type EnsureTopicRequest struct {
 
 func (x *EnsureTopicRequest) Reset() {
 	*x = EnsureTopicRequest{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[20]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2082,7 +2472,7 @@ func (x *EnsureTopicRequest) String() string {
 func (*EnsureTopicRequest) ProtoMessage() {}
 
 func (x *EnsureTopicRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[20]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2095,7 +2485,7 @@ func (x *EnsureTopicRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnsureTopicRequest.ProtoReflect.Descriptor instead.
 func (*EnsureTopicRequest) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{20}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *EnsureTopicRequest) GetName() string {
@@ -2123,7 +2513,7 @@ type EnsureTopicResponse struct {
 
 func (x *EnsureTopicResponse) Reset() {
 	*x = EnsureTopicResponse{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[21]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2135,7 +2525,7 @@ func (x *EnsureTopicResponse) String() string {
 func (*EnsureTopicResponse) ProtoMessage() {}
 
 func (x *EnsureTopicResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[21]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2148,7 +2538,7 @@ func (x *EnsureTopicResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnsureTopicResponse.ProtoReflect.Descriptor instead.
 func (*EnsureTopicResponse) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{21}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *EnsureTopicResponse) GetTopic() *Topic {
@@ -2191,7 +2581,7 @@ type PutGroupRequest struct {
 
 func (x *PutGroupRequest) Reset() {
 	*x = PutGroupRequest{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[22]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2203,7 +2593,7 @@ func (x *PutGroupRequest) String() string {
 func (*PutGroupRequest) ProtoMessage() {}
 
 func (x *PutGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[22]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2216,7 +2606,7 @@ func (x *PutGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutGroupRequest.ProtoReflect.Descriptor instead.
 func (*PutGroupRequest) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{22}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *PutGroupRequest) GetName() string {
@@ -2318,7 +2708,7 @@ type PutGroupResponse struct {
 
 func (x *PutGroupResponse) Reset() {
 	*x = PutGroupResponse{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[23]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2330,7 +2720,7 @@ func (x *PutGroupResponse) String() string {
 func (*PutGroupResponse) ProtoMessage() {}
 
 func (x *PutGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[23]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2343,7 +2733,7 @@ func (x *PutGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutGroupResponse.ProtoReflect.Descriptor instead.
 func (*PutGroupResponse) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{23}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *PutGroupResponse) GetGroup() *Group {
@@ -2390,7 +2780,7 @@ type GrowTopicRequest struct {
 
 func (x *GrowTopicRequest) Reset() {
 	*x = GrowTopicRequest{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[24]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2402,7 +2792,7 @@ func (x *GrowTopicRequest) String() string {
 func (*GrowTopicRequest) ProtoMessage() {}
 
 func (x *GrowTopicRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[24]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2415,7 +2805,7 @@ func (x *GrowTopicRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrowTopicRequest.ProtoReflect.Descriptor instead.
 func (*GrowTopicRequest) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{24}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *GrowTopicRequest) GetName() string {
@@ -2480,7 +2870,7 @@ type GrowTopicResponse struct {
 
 func (x *GrowTopicResponse) Reset() {
 	*x = GrowTopicResponse{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[25]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2492,7 +2882,7 @@ func (x *GrowTopicResponse) String() string {
 func (*GrowTopicResponse) ProtoMessage() {}
 
 func (x *GrowTopicResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[25]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2505,7 +2895,7 @@ func (x *GrowTopicResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrowTopicResponse.ProtoReflect.Descriptor instead.
 func (*GrowTopicResponse) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{25}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *GrowTopicResponse) GetTopic() *Topic {
@@ -2535,7 +2925,7 @@ type DeleteTopicRequest struct {
 
 func (x *DeleteTopicRequest) Reset() {
 	*x = DeleteTopicRequest{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[26]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2547,7 +2937,7 @@ func (x *DeleteTopicRequest) String() string {
 func (*DeleteTopicRequest) ProtoMessage() {}
 
 func (x *DeleteTopicRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[26]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2560,7 +2950,7 @@ func (x *DeleteTopicRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTopicRequest.ProtoReflect.Descriptor instead.
 func (*DeleteTopicRequest) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{26}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *DeleteTopicRequest) GetName() string {
@@ -2586,7 +2976,7 @@ type DeleteTopicResponse struct {
 
 func (x *DeleteTopicResponse) Reset() {
 	*x = DeleteTopicResponse{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[27]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2598,7 +2988,7 @@ func (x *DeleteTopicResponse) String() string {
 func (*DeleteTopicResponse) ProtoMessage() {}
 
 func (x *DeleteTopicResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[27]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2611,7 +3001,7 @@ func (x *DeleteTopicResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTopicResponse.ProtoReflect.Descriptor instead.
 func (*DeleteTopicResponse) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{27}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{29}
 }
 
 // DeleteGroupRequest names a group to delete.
@@ -2627,7 +3017,7 @@ type DeleteGroupRequest struct {
 
 func (x *DeleteGroupRequest) Reset() {
 	*x = DeleteGroupRequest{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[28]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2639,7 +3029,7 @@ func (x *DeleteGroupRequest) String() string {
 func (*DeleteGroupRequest) ProtoMessage() {}
 
 func (x *DeleteGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[28]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2652,7 +3042,7 @@ func (x *DeleteGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteGroupRequest.ProtoReflect.Descriptor instead.
 func (*DeleteGroupRequest) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{28}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *DeleteGroupRequest) GetName() string {
@@ -2678,7 +3068,7 @@ type DeleteGroupResponse struct {
 
 func (x *DeleteGroupResponse) Reset() {
 	*x = DeleteGroupResponse{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[29]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2690,7 +3080,7 @@ func (x *DeleteGroupResponse) String() string {
 func (*DeleteGroupResponse) ProtoMessage() {}
 
 func (x *DeleteGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[29]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2703,7 +3093,7 @@ func (x *DeleteGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteGroupResponse.ProtoReflect.Descriptor instead.
 func (*DeleteGroupResponse) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{29}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{31}
 }
 
 // StatusRequest asks for the state of the cluster.
@@ -2715,7 +3105,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[30]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2727,7 +3117,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[30]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2740,7 +3130,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{30}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{32}
 }
 
 // StatusResponse is the state of the cluster as this node knows it.
@@ -2766,7 +3156,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[31]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2778,7 +3168,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_perigee_controller_v1_controller_proto_msgTypes[31]
+	mi := &file_perigee_controller_v1_controller_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2791,7 +3181,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{31}
+	return file_perigee_controller_v1_controller_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *StatusResponse) GetClusterId() string {
@@ -2917,12 +3307,27 @@ const file_perigee_controller_v1_controller_proto_rawDesc = "" +
 	"\n" +
 	"initial_ms\x18\x01 \x01(\x03R\tinitialMs\x12\x15\n" +
 	"\x06max_ms\x18\x02 \x01(\x03R\x05maxMs\x12)\n" +
-	"\x10multiplier_milli\x18\x03 \x01(\x05R\x0fmultiplierMilli\"i\n" +
+	"\x10multiplier_milli\x18\x03 \x01(\x05R\x0fmultiplierMilli\"\xdb\x01\n" +
 	"\aReplica\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x12\n" +
 	"\x04uuid\x18\x02 \x01(\fR\x04uuid\x12\x18\n" +
 	"\aaddress\x18\x03 \x01(\tR\aaddress\x12 \n" +
-	"\vincarnation\x18\x04 \x01(\x04R\vincarnation\"\x99\x02\n" +
+	"\vincarnation\x18\x04 \x01(\x04R\vincarnation\x12\x18\n" +
+	"\aunclean\x18\x05 \x01(\bR\aunclean\x12\x18\n" +
+	"\alearner\x18\x06 \x01(\bR\alearner\x12<\n" +
+	"\x06report\x18\a \x01(\v2$.perigee.controller.v1.ReplicaReportR\x06report\"\x84\x02\n" +
+	"\rReplicaReport\x12\x15\n" +
+	"\x06age_ms\x18\x01 \x01(\x03R\x05ageMs\x12\x1f\n" +
+	"\vwritten_end\x18\x02 \x01(\x03R\n" +
+	"writtenEnd\x12\x1f\n" +
+	"\vdurable_end\x18\x03 \x01(\x03R\n" +
+	"durableEnd\x12\x18\n" +
+	"\aconfirm\x18\x04 \x01(\x03R\aconfirm\x12%\n" +
+	"\fflush_p99_us\x18\x05 \x01(\x03H\x00R\n" +
+	"flushP99Us\x88\x01\x01\x121\n" +
+	"\x12disk_used_permille\x18\x06 \x01(\x05H\x01R\x10diskUsedPermille\x88\x01\x01B\x0f\n" +
+	"\r_flush_p99_usB\x15\n" +
+	"\x13_disk_used_permille\"\xa6\x04\n" +
 	"\x05Shard\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -2933,10 +3338,22 @@ const file_perigee_controller_v1_controller_proto_rawDesc = "" +
 	"setVersion\x12:\n" +
 	"\breplicas\x18\a \x03(\v2\x1e.perigee.controller.v1.ReplicaR\breplicas\x12'\n" +
 	"\x0fapplied_version\x18\b \x01(\x04R\x0eappliedVersion\x12\x12\n" +
-	"\x04live\x18\t \x01(\bR\x04live\"-\n" +
+	"\x04live\x18\t \x01(\bR\x04live\x12-\n" +
+	"\x12master_incarnation\x18\n" +
+	" \x01(\x04R\x11masterIncarnation\x12\x10\n" +
+	"\x03elr\x18\v \x03(\rR\x03elr\x12\x17\n" +
+	"\amin_isr\x18\f \x01(\x05R\x06minIsr\x12B\n" +
+	"\vcommit_mode\x18\r \x01(\x0e2!.perigee.controller.v1.CommitModeR\n" +
+	"commitMode\x12\x1f\n" +
+	"\vdata_losses\x18\x0e \x01(\x04R\n" +
+	"dataLosses\x12%\n" +
+	"\flease_age_ms\x18\x0f \x01(\x03H\x00R\n" +
+	"leaseAgeMs\x88\x01\x01\x12\x14\n" +
+	"\x05stuck\x18\x10 \x01(\bR\x05stuckB\x0f\n" +
+	"\r_lease_age_ms\"-\n" +
 	"\tHandleKey\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x10\n" +
-	"\x03key\x18\x02 \x01(\fR\x03key\"\xa8\x02\n" +
+	"\x03key\x18\x02 \x01(\fR\x03key\"\xb9\x03\n" +
 	"\x0fRegisterRequest\x122\n" +
 	"\x05hello\x18\x01 \x01(\v2\x1c.perigee.controller.v1.HelloR\x05hello\x12\x1d\n" +
 	"\n" +
@@ -2948,12 +3365,18 @@ const file_perigee_controller_v1_controller_proto_rawDesc = "" +
 	"\x10last_incarnation\x18\x06 \x01(\x04R\x0flastIncarnation\x12\x14\n" +
 	"\x05clean\x18\a \x01(\bR\x05clean\x12\x17\n" +
 	"\alog_end\x18\b \x01(\x03R\x06logEnd\x12\x1b\n" +
-	"\tmax_epoch\x18\t \x01(\x04R\bmaxEpoch\"\xb2\x01\n" +
+	"\tmax_epoch\x18\t \x01(\x04R\bmaxEpoch\x12\x18\n" +
+	"\adamaged\x18\n" +
+	" \x01(\bR\adamaged\x12\x18\n" +
+	"\alearner\x18\v \x01(\bR\alearner\x12\x17\n" +
+	"\amin_isr\x18\f \x01(\x05R\x06minIsr\x12B\n" +
+	"\vcommit_mode\x18\r \x01(\x0e2!.perigee.controller.v1.CommitModeR\n" +
+	"commitMode\"\xb2\x01\n" +
 	"\x10RegisterResponse\x122\n" +
 	"\x05hello\x18\x01 \x01(\v2\x1c.perigee.controller.v1.HelloR\x05hello\x122\n" +
 	"\x05shard\x18\x02 \x01(\v2\x1c.perigee.controller.v1.ShardR\x05shard\x12 \n" +
 	"\vincarnation\x18\x03 \x01(\x04R\vincarnation\x12\x14\n" +
-	"\x05epoch\x18\x04 \x01(\x04R\x05epoch\"\xf9\x01\n" +
+	"\x05epoch\x18\x04 \x01(\x04R\x05epoch\"\xe9\x02\n" +
 	"\x0fBrokerHeartbeat\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x1d\n" +
 	"\n" +
@@ -2962,18 +3385,29 @@ const file_perigee_controller_v1_controller_proto_rawDesc = "" +
 	"\x05epoch\x18\x04 \x01(\x04R\x05epoch\x12'\n" +
 	"\x0fapplied_version\x18\x05 \x01(\x04R\x0eappliedVersion\x12\x1c\n" +
 	"\tresigning\x18\x06 \x01(\bR\tresigning\x122\n" +
-	"\x05hello\x18\a \x01(\v2\x1c.perigee.controller.v1.HelloR\x05hello\"\xf5\x01\n" +
+	"\x05hello\x18\a \x01(\v2\x1c.perigee.controller.v1.HelloR\x05hello\x12\x16\n" +
+	"\x06number\x18\b \x01(\x04R\x06number\x12<\n" +
+	"\x06report\x18\t \x01(\v2$.perigee.controller.v1.ReplicaReportR\x06report\x12\x18\n" +
+	"\afollows\x18\n" +
+	" \x01(\bR\afollows\"R\n" +
+	"\x05Lease\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x1b\n" +
+	"\tlength_ms\x18\x03 \x01(\x03R\blengthMs\"\xf5\x01\n" +
 	"\vDefinitions\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x124\n" +
 	"\x06topics\x18\x02 \x03(\v2\x1c.perigee.controller.v1.TopicR\x06topics\x124\n" +
 	"\x06groups\x18\x03 \x03(\v2\x1c.perigee.controller.v1.GroupR\x06groups\x12%\n" +
 	"\x0edeleted_topics\x18\x04 \x03(\rR\rdeletedTopics\x12%\n" +
 	"\x0edeleted_groups\x18\x05 \x03(\rR\rdeletedGroups\x12\x12\n" +
-	"\x04full\x18\x06 \x01(\bR\x04full\"\xa0\x01\n" +
+	"\x04full\x18\x06 \x01(\bR\x04full\"\xa5\x02\n" +
 	"\fBrokerUpdate\x12D\n" +
 	"\vdefinitions\x18\x01 \x01(\v2\".perigee.controller.v1.DefinitionsR\vdefinitions\x12\x16\n" +
 	"\x06fenced\x18\x02 \x01(\bR\x06fenced\x122\n" +
-	"\x05hello\x18\x03 \x01(\v2\x1c.perigee.controller.v1.HelloR\x05hello\"\xe1\x01\n" +
+	"\x05hello\x18\x03 \x01(\v2\x1c.perigee.controller.v1.HelloR\x05hello\x122\n" +
+	"\x05shard\x18\x04 \x01(\v2\x1c.perigee.controller.v1.ShardR\x05shard\x122\n" +
+	"\x05lease\x18\x05 \x01(\v2\x1c.perigee.controller.v1.LeaseR\x05lease\x12\x1b\n" +
+	"\thand_over\x18\x06 \x01(\bR\bhandOver\"\xe1\x01\n" +
 	"\fWatchRequest\x122\n" +
 	"\x05hello\x18\x01 \x01(\v2\x1c.perigee.controller.v1.HelloR\x05hello\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12!\n" +
@@ -3081,7 +3515,12 @@ const file_perigee_controller_v1_controller_proto_rawDesc = "" +
 	"\x16START_FROM_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10START_FROM_FIRST\x10\x01\x12\x13\n" +
 	"\x0fSTART_FROM_LAST\x10\x02\x12\x13\n" +
-	"\x0fSTART_FROM_TIME\x10\x03*b\n" +
+	"\x0fSTART_FROM_TIME\x10\x03*Z\n" +
+	"\n" +
+	"CommitMode\x12\x1b\n" +
+	"\x17COMMIT_MODE_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13COMMIT_MODE_DURABLE\x10\x01\x12\x16\n" +
+	"\x12COMMIT_MODE_MEMORY\x10\x02*b\n" +
 	"\aPutMode\x12\x18\n" +
 	"\x14PUT_MODE_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fPUT_MODE_UPSERT\x10\x01\x12\x13\n" +
@@ -3115,107 +3554,116 @@ func file_perigee_controller_v1_controller_proto_rawDescGZIP() []byte {
 	return file_perigee_controller_v1_controller_proto_rawDescData
 }
 
-var file_perigee_controller_v1_controller_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_perigee_controller_v1_controller_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_perigee_controller_v1_controller_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
+var file_perigee_controller_v1_controller_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_perigee_controller_v1_controller_proto_goTypes = []any{
 	(TopicType)(0),              // 0: perigee.controller.v1.TopicType
 	(FlushPolicy)(0),            // 1: perigee.controller.v1.FlushPolicy
 	(StartFrom)(0),              // 2: perigee.controller.v1.StartFrom
-	(PutMode)(0),                // 3: perigee.controller.v1.PutMode
-	(GrowStep)(0),               // 4: perigee.controller.v1.GrowStep
-	(*ErrorDetail)(nil),         // 5: perigee.controller.v1.ErrorDetail
-	(*Hello)(nil),               // 6: perigee.controller.v1.Hello
-	(*Placement)(nil),           // 7: perigee.controller.v1.Placement
-	(*TopicLimits)(nil),         // 8: perigee.controller.v1.TopicLimits
-	(*Topic)(nil),               // 9: perigee.controller.v1.Topic
-	(*Growing)(nil),             // 10: perigee.controller.v1.Growing
-	(*Group)(nil),               // 11: perigee.controller.v1.Group
-	(*Exponential)(nil),         // 12: perigee.controller.v1.Exponential
-	(*Replica)(nil),             // 13: perigee.controller.v1.Replica
-	(*Shard)(nil),               // 14: perigee.controller.v1.Shard
-	(*HandleKey)(nil),           // 15: perigee.controller.v1.HandleKey
-	(*RegisterRequest)(nil),     // 16: perigee.controller.v1.RegisterRequest
-	(*RegisterResponse)(nil),    // 17: perigee.controller.v1.RegisterResponse
-	(*BrokerHeartbeat)(nil),     // 18: perigee.controller.v1.BrokerHeartbeat
-	(*Definitions)(nil),         // 19: perigee.controller.v1.Definitions
-	(*BrokerUpdate)(nil),        // 20: perigee.controller.v1.BrokerUpdate
-	(*WatchRequest)(nil),        // 21: perigee.controller.v1.WatchRequest
-	(*WatchUpdate)(nil),         // 22: perigee.controller.v1.WatchUpdate
-	(*PutTopicRequest)(nil),     // 23: perigee.controller.v1.PutTopicRequest
-	(*PutTopicResponse)(nil),    // 24: perigee.controller.v1.PutTopicResponse
-	(*EnsureTopicRequest)(nil),  // 25: perigee.controller.v1.EnsureTopicRequest
-	(*EnsureTopicResponse)(nil), // 26: perigee.controller.v1.EnsureTopicResponse
-	(*PutGroupRequest)(nil),     // 27: perigee.controller.v1.PutGroupRequest
-	(*PutGroupResponse)(nil),    // 28: perigee.controller.v1.PutGroupResponse
-	(*GrowTopicRequest)(nil),    // 29: perigee.controller.v1.GrowTopicRequest
-	(*GrowTopicResponse)(nil),   // 30: perigee.controller.v1.GrowTopicResponse
-	(*DeleteTopicRequest)(nil),  // 31: perigee.controller.v1.DeleteTopicRequest
-	(*DeleteTopicResponse)(nil), // 32: perigee.controller.v1.DeleteTopicResponse
-	(*DeleteGroupRequest)(nil),  // 33: perigee.controller.v1.DeleteGroupRequest
-	(*DeleteGroupResponse)(nil), // 34: perigee.controller.v1.DeleteGroupResponse
-	(*StatusRequest)(nil),       // 35: perigee.controller.v1.StatusRequest
-	(*StatusResponse)(nil),      // 36: perigee.controller.v1.StatusResponse
+	(CommitMode)(0),             // 3: perigee.controller.v1.CommitMode
+	(PutMode)(0),                // 4: perigee.controller.v1.PutMode
+	(GrowStep)(0),               // 5: perigee.controller.v1.GrowStep
+	(*ErrorDetail)(nil),         // 6: perigee.controller.v1.ErrorDetail
+	(*Hello)(nil),               // 7: perigee.controller.v1.Hello
+	(*Placement)(nil),           // 8: perigee.controller.v1.Placement
+	(*TopicLimits)(nil),         // 9: perigee.controller.v1.TopicLimits
+	(*Topic)(nil),               // 10: perigee.controller.v1.Topic
+	(*Growing)(nil),             // 11: perigee.controller.v1.Growing
+	(*Group)(nil),               // 12: perigee.controller.v1.Group
+	(*Exponential)(nil),         // 13: perigee.controller.v1.Exponential
+	(*Replica)(nil),             // 14: perigee.controller.v1.Replica
+	(*ReplicaReport)(nil),       // 15: perigee.controller.v1.ReplicaReport
+	(*Shard)(nil),               // 16: perigee.controller.v1.Shard
+	(*HandleKey)(nil),           // 17: perigee.controller.v1.HandleKey
+	(*RegisterRequest)(nil),     // 18: perigee.controller.v1.RegisterRequest
+	(*RegisterResponse)(nil),    // 19: perigee.controller.v1.RegisterResponse
+	(*BrokerHeartbeat)(nil),     // 20: perigee.controller.v1.BrokerHeartbeat
+	(*Lease)(nil),               // 21: perigee.controller.v1.Lease
+	(*Definitions)(nil),         // 22: perigee.controller.v1.Definitions
+	(*BrokerUpdate)(nil),        // 23: perigee.controller.v1.BrokerUpdate
+	(*WatchRequest)(nil),        // 24: perigee.controller.v1.WatchRequest
+	(*WatchUpdate)(nil),         // 25: perigee.controller.v1.WatchUpdate
+	(*PutTopicRequest)(nil),     // 26: perigee.controller.v1.PutTopicRequest
+	(*PutTopicResponse)(nil),    // 27: perigee.controller.v1.PutTopicResponse
+	(*EnsureTopicRequest)(nil),  // 28: perigee.controller.v1.EnsureTopicRequest
+	(*EnsureTopicResponse)(nil), // 29: perigee.controller.v1.EnsureTopicResponse
+	(*PutGroupRequest)(nil),     // 30: perigee.controller.v1.PutGroupRequest
+	(*PutGroupResponse)(nil),    // 31: perigee.controller.v1.PutGroupResponse
+	(*GrowTopicRequest)(nil),    // 32: perigee.controller.v1.GrowTopicRequest
+	(*GrowTopicResponse)(nil),   // 33: perigee.controller.v1.GrowTopicResponse
+	(*DeleteTopicRequest)(nil),  // 34: perigee.controller.v1.DeleteTopicRequest
+	(*DeleteTopicResponse)(nil), // 35: perigee.controller.v1.DeleteTopicResponse
+	(*DeleteGroupRequest)(nil),  // 36: perigee.controller.v1.DeleteGroupRequest
+	(*DeleteGroupResponse)(nil), // 37: perigee.controller.v1.DeleteGroupResponse
+	(*StatusRequest)(nil),       // 38: perigee.controller.v1.StatusRequest
+	(*StatusResponse)(nil),      // 39: perigee.controller.v1.StatusResponse
 }
 var file_perigee_controller_v1_controller_proto_depIdxs = []int32{
 	0,  // 0: perigee.controller.v1.Topic.type:type_name -> perigee.controller.v1.TopicType
-	7,  // 1: perigee.controller.v1.Topic.placements:type_name -> perigee.controller.v1.Placement
+	8,  // 1: perigee.controller.v1.Topic.placements:type_name -> perigee.controller.v1.Placement
 	1,  // 2: perigee.controller.v1.Topic.flush:type_name -> perigee.controller.v1.FlushPolicy
-	8,  // 3: perigee.controller.v1.Topic.limits:type_name -> perigee.controller.v1.TopicLimits
-	10, // 4: perigee.controller.v1.Topic.growing:type_name -> perigee.controller.v1.Growing
+	9,  // 3: perigee.controller.v1.Topic.limits:type_name -> perigee.controller.v1.TopicLimits
+	11, // 4: perigee.controller.v1.Topic.growing:type_name -> perigee.controller.v1.Growing
 	2,  // 5: perigee.controller.v1.Group.from:type_name -> perigee.controller.v1.StartFrom
-	12, // 6: perigee.controller.v1.Group.exponential:type_name -> perigee.controller.v1.Exponential
-	13, // 7: perigee.controller.v1.Shard.replicas:type_name -> perigee.controller.v1.Replica
-	6,  // 8: perigee.controller.v1.RegisterRequest.hello:type_name -> perigee.controller.v1.Hello
-	6,  // 9: perigee.controller.v1.RegisterResponse.hello:type_name -> perigee.controller.v1.Hello
-	14, // 10: perigee.controller.v1.RegisterResponse.shard:type_name -> perigee.controller.v1.Shard
-	6,  // 11: perigee.controller.v1.BrokerHeartbeat.hello:type_name -> perigee.controller.v1.Hello
-	9,  // 12: perigee.controller.v1.Definitions.topics:type_name -> perigee.controller.v1.Topic
-	11, // 13: perigee.controller.v1.Definitions.groups:type_name -> perigee.controller.v1.Group
-	19, // 14: perigee.controller.v1.BrokerUpdate.definitions:type_name -> perigee.controller.v1.Definitions
-	6,  // 15: perigee.controller.v1.BrokerUpdate.hello:type_name -> perigee.controller.v1.Hello
-	6,  // 16: perigee.controller.v1.WatchRequest.hello:type_name -> perigee.controller.v1.Hello
-	6,  // 17: perigee.controller.v1.WatchUpdate.hello:type_name -> perigee.controller.v1.Hello
-	19, // 18: perigee.controller.v1.WatchUpdate.definitions:type_name -> perigee.controller.v1.Definitions
-	14, // 19: perigee.controller.v1.WatchUpdate.shards:type_name -> perigee.controller.v1.Shard
-	15, // 20: perigee.controller.v1.WatchUpdate.handle_keys:type_name -> perigee.controller.v1.HandleKey
-	0,  // 21: perigee.controller.v1.PutTopicRequest.type:type_name -> perigee.controller.v1.TopicType
-	1,  // 22: perigee.controller.v1.PutTopicRequest.flush:type_name -> perigee.controller.v1.FlushPolicy
-	3,  // 23: perigee.controller.v1.PutTopicRequest.mode:type_name -> perigee.controller.v1.PutMode
-	8,  // 24: perigee.controller.v1.PutTopicRequest.limits:type_name -> perigee.controller.v1.TopicLimits
-	9,  // 25: perigee.controller.v1.PutTopicResponse.topic:type_name -> perigee.controller.v1.Topic
-	9,  // 26: perigee.controller.v1.EnsureTopicResponse.topic:type_name -> perigee.controller.v1.Topic
-	2,  // 27: perigee.controller.v1.PutGroupRequest.from:type_name -> perigee.controller.v1.StartFrom
-	3,  // 28: perigee.controller.v1.PutGroupRequest.mode:type_name -> perigee.controller.v1.PutMode
-	12, // 29: perigee.controller.v1.PutGroupRequest.exponential:type_name -> perigee.controller.v1.Exponential
-	11, // 30: perigee.controller.v1.PutGroupResponse.group:type_name -> perigee.controller.v1.Group
-	4,  // 31: perigee.controller.v1.GrowTopicRequest.step:type_name -> perigee.controller.v1.GrowStep
-	9,  // 32: perigee.controller.v1.GrowTopicResponse.topic:type_name -> perigee.controller.v1.Topic
-	14, // 33: perigee.controller.v1.StatusResponse.shards:type_name -> perigee.controller.v1.Shard
-	16, // 34: perigee.controller.v1.ControllerService.Register:input_type -> perigee.controller.v1.RegisterRequest
-	18, // 35: perigee.controller.v1.ControllerService.BrokerSession:input_type -> perigee.controller.v1.BrokerHeartbeat
-	21, // 36: perigee.controller.v1.ControllerService.Watch:input_type -> perigee.controller.v1.WatchRequest
-	23, // 37: perigee.controller.v1.ControllerService.PutTopic:input_type -> perigee.controller.v1.PutTopicRequest
-	25, // 38: perigee.controller.v1.ControllerService.EnsureTopic:input_type -> perigee.controller.v1.EnsureTopicRequest
-	27, // 39: perigee.controller.v1.ControllerService.PutGroup:input_type -> perigee.controller.v1.PutGroupRequest
-	31, // 40: perigee.controller.v1.ControllerService.DeleteTopic:input_type -> perigee.controller.v1.DeleteTopicRequest
-	33, // 41: perigee.controller.v1.ControllerService.DeleteGroup:input_type -> perigee.controller.v1.DeleteGroupRequest
-	29, // 42: perigee.controller.v1.ControllerService.GrowTopic:input_type -> perigee.controller.v1.GrowTopicRequest
-	35, // 43: perigee.controller.v1.ControllerService.Status:input_type -> perigee.controller.v1.StatusRequest
-	17, // 44: perigee.controller.v1.ControllerService.Register:output_type -> perigee.controller.v1.RegisterResponse
-	20, // 45: perigee.controller.v1.ControllerService.BrokerSession:output_type -> perigee.controller.v1.BrokerUpdate
-	22, // 46: perigee.controller.v1.ControllerService.Watch:output_type -> perigee.controller.v1.WatchUpdate
-	24, // 47: perigee.controller.v1.ControllerService.PutTopic:output_type -> perigee.controller.v1.PutTopicResponse
-	26, // 48: perigee.controller.v1.ControllerService.EnsureTopic:output_type -> perigee.controller.v1.EnsureTopicResponse
-	28, // 49: perigee.controller.v1.ControllerService.PutGroup:output_type -> perigee.controller.v1.PutGroupResponse
-	32, // 50: perigee.controller.v1.ControllerService.DeleteTopic:output_type -> perigee.controller.v1.DeleteTopicResponse
-	34, // 51: perigee.controller.v1.ControllerService.DeleteGroup:output_type -> perigee.controller.v1.DeleteGroupResponse
-	30, // 52: perigee.controller.v1.ControllerService.GrowTopic:output_type -> perigee.controller.v1.GrowTopicResponse
-	36, // 53: perigee.controller.v1.ControllerService.Status:output_type -> perigee.controller.v1.StatusResponse
-	44, // [44:54] is the sub-list for method output_type
-	34, // [34:44] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	13, // 6: perigee.controller.v1.Group.exponential:type_name -> perigee.controller.v1.Exponential
+	15, // 7: perigee.controller.v1.Replica.report:type_name -> perigee.controller.v1.ReplicaReport
+	14, // 8: perigee.controller.v1.Shard.replicas:type_name -> perigee.controller.v1.Replica
+	3,  // 9: perigee.controller.v1.Shard.commit_mode:type_name -> perigee.controller.v1.CommitMode
+	7,  // 10: perigee.controller.v1.RegisterRequest.hello:type_name -> perigee.controller.v1.Hello
+	3,  // 11: perigee.controller.v1.RegisterRequest.commit_mode:type_name -> perigee.controller.v1.CommitMode
+	7,  // 12: perigee.controller.v1.RegisterResponse.hello:type_name -> perigee.controller.v1.Hello
+	16, // 13: perigee.controller.v1.RegisterResponse.shard:type_name -> perigee.controller.v1.Shard
+	7,  // 14: perigee.controller.v1.BrokerHeartbeat.hello:type_name -> perigee.controller.v1.Hello
+	15, // 15: perigee.controller.v1.BrokerHeartbeat.report:type_name -> perigee.controller.v1.ReplicaReport
+	10, // 16: perigee.controller.v1.Definitions.topics:type_name -> perigee.controller.v1.Topic
+	12, // 17: perigee.controller.v1.Definitions.groups:type_name -> perigee.controller.v1.Group
+	22, // 18: perigee.controller.v1.BrokerUpdate.definitions:type_name -> perigee.controller.v1.Definitions
+	7,  // 19: perigee.controller.v1.BrokerUpdate.hello:type_name -> perigee.controller.v1.Hello
+	16, // 20: perigee.controller.v1.BrokerUpdate.shard:type_name -> perigee.controller.v1.Shard
+	21, // 21: perigee.controller.v1.BrokerUpdate.lease:type_name -> perigee.controller.v1.Lease
+	7,  // 22: perigee.controller.v1.WatchRequest.hello:type_name -> perigee.controller.v1.Hello
+	7,  // 23: perigee.controller.v1.WatchUpdate.hello:type_name -> perigee.controller.v1.Hello
+	22, // 24: perigee.controller.v1.WatchUpdate.definitions:type_name -> perigee.controller.v1.Definitions
+	16, // 25: perigee.controller.v1.WatchUpdate.shards:type_name -> perigee.controller.v1.Shard
+	17, // 26: perigee.controller.v1.WatchUpdate.handle_keys:type_name -> perigee.controller.v1.HandleKey
+	0,  // 27: perigee.controller.v1.PutTopicRequest.type:type_name -> perigee.controller.v1.TopicType
+	1,  // 28: perigee.controller.v1.PutTopicRequest.flush:type_name -> perigee.controller.v1.FlushPolicy
+	4,  // 29: perigee.controller.v1.PutTopicRequest.mode:type_name -> perigee.controller.v1.PutMode
+	9,  // 30: perigee.controller.v1.PutTopicRequest.limits:type_name -> perigee.controller.v1.TopicLimits
+	10, // 31: perigee.controller.v1.PutTopicResponse.topic:type_name -> perigee.controller.v1.Topic
+	10, // 32: perigee.controller.v1.EnsureTopicResponse.topic:type_name -> perigee.controller.v1.Topic
+	2,  // 33: perigee.controller.v1.PutGroupRequest.from:type_name -> perigee.controller.v1.StartFrom
+	4,  // 34: perigee.controller.v1.PutGroupRequest.mode:type_name -> perigee.controller.v1.PutMode
+	13, // 35: perigee.controller.v1.PutGroupRequest.exponential:type_name -> perigee.controller.v1.Exponential
+	12, // 36: perigee.controller.v1.PutGroupResponse.group:type_name -> perigee.controller.v1.Group
+	5,  // 37: perigee.controller.v1.GrowTopicRequest.step:type_name -> perigee.controller.v1.GrowStep
+	10, // 38: perigee.controller.v1.GrowTopicResponse.topic:type_name -> perigee.controller.v1.Topic
+	16, // 39: perigee.controller.v1.StatusResponse.shards:type_name -> perigee.controller.v1.Shard
+	18, // 40: perigee.controller.v1.ControllerService.Register:input_type -> perigee.controller.v1.RegisterRequest
+	20, // 41: perigee.controller.v1.ControllerService.BrokerSession:input_type -> perigee.controller.v1.BrokerHeartbeat
+	24, // 42: perigee.controller.v1.ControllerService.Watch:input_type -> perigee.controller.v1.WatchRequest
+	26, // 43: perigee.controller.v1.ControllerService.PutTopic:input_type -> perigee.controller.v1.PutTopicRequest
+	28, // 44: perigee.controller.v1.ControllerService.EnsureTopic:input_type -> perigee.controller.v1.EnsureTopicRequest
+	30, // 45: perigee.controller.v1.ControllerService.PutGroup:input_type -> perigee.controller.v1.PutGroupRequest
+	34, // 46: perigee.controller.v1.ControllerService.DeleteTopic:input_type -> perigee.controller.v1.DeleteTopicRequest
+	36, // 47: perigee.controller.v1.ControllerService.DeleteGroup:input_type -> perigee.controller.v1.DeleteGroupRequest
+	32, // 48: perigee.controller.v1.ControllerService.GrowTopic:input_type -> perigee.controller.v1.GrowTopicRequest
+	38, // 49: perigee.controller.v1.ControllerService.Status:input_type -> perigee.controller.v1.StatusRequest
+	19, // 50: perigee.controller.v1.ControllerService.Register:output_type -> perigee.controller.v1.RegisterResponse
+	23, // 51: perigee.controller.v1.ControllerService.BrokerSession:output_type -> perigee.controller.v1.BrokerUpdate
+	25, // 52: perigee.controller.v1.ControllerService.Watch:output_type -> perigee.controller.v1.WatchUpdate
+	27, // 53: perigee.controller.v1.ControllerService.PutTopic:output_type -> perigee.controller.v1.PutTopicResponse
+	29, // 54: perigee.controller.v1.ControllerService.EnsureTopic:output_type -> perigee.controller.v1.EnsureTopicResponse
+	31, // 55: perigee.controller.v1.ControllerService.PutGroup:output_type -> perigee.controller.v1.PutGroupResponse
+	35, // 56: perigee.controller.v1.ControllerService.DeleteTopic:output_type -> perigee.controller.v1.DeleteTopicResponse
+	37, // 57: perigee.controller.v1.ControllerService.DeleteGroup:output_type -> perigee.controller.v1.DeleteGroupResponse
+	33, // 58: perigee.controller.v1.ControllerService.GrowTopic:output_type -> perigee.controller.v1.GrowTopicResponse
+	39, // 59: perigee.controller.v1.ControllerService.Status:output_type -> perigee.controller.v1.StatusResponse
+	50, // [50:60] is the sub-list for method output_type
+	40, // [40:50] is the sub-list for method input_type
+	40, // [40:40] is the sub-list for extension type_name
+	40, // [40:40] is the sub-list for extension extendee
+	0,  // [0:40] is the sub-list for field type_name
 }
 
 func init() { file_perigee_controller_v1_controller_proto_init() }
@@ -3224,14 +3672,16 @@ func file_perigee_controller_v1_controller_proto_init() {
 		return
 	}
 	file_perigee_controller_v1_controller_proto_msgTypes[3].OneofWrappers = []any{}
-	file_perigee_controller_v1_controller_proto_msgTypes[22].OneofWrappers = []any{}
+	file_perigee_controller_v1_controller_proto_msgTypes[9].OneofWrappers = []any{}
+	file_perigee_controller_v1_controller_proto_msgTypes[10].OneofWrappers = []any{}
+	file_perigee_controller_v1_controller_proto_msgTypes[24].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_perigee_controller_v1_controller_proto_rawDesc), len(file_perigee_controller_v1_controller_proto_rawDesc)),
-			NumEnums:      5,
-			NumMessages:   32,
+			NumEnums:      6,
+			NumMessages:   34,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -46,7 +46,7 @@ type ControllerServiceClient interface {
 	// answer names its shard, its incarnation and, if it may lead, its epoch.
 	Register(ctx context.Context, in *RegisterRequest, opts ...grpc.CallOption) (*RegisterResponse, error)
 	// BrokerSession keeps a registered broker alive and carries the definitions to it. The broker
-	// sends a BrokerHeartbeat at once and then every second and after each applied change. A stream
+	// sends a BrokerHeartbeat at once and then every 500 ms and after each applied change. A stream
 	// that breaks is opened again without a new Register: the incarnation goes on. The first update
 	// holds all definitions that concern the shard, the following ones what changed.
 	BrokerSession(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[BrokerHeartbeat, BrokerUpdate], error)
@@ -211,7 +211,7 @@ type ControllerServiceServer interface {
 	// answer names its shard, its incarnation and, if it may lead, its epoch.
 	Register(context.Context, *RegisterRequest) (*RegisterResponse, error)
 	// BrokerSession keeps a registered broker alive and carries the definitions to it. The broker
-	// sends a BrokerHeartbeat at once and then every second and after each applied change. A stream
+	// sends a BrokerHeartbeat at once and then every 500 ms and after each applied change. A stream
 	// that breaks is opened again without a new Register: the incarnation goes on. The first update
 	// holds all definitions that concern the shard, the following ones what changed.
 	BrokerSession(grpc.BidiStreamingServer[BrokerHeartbeat, BrokerUpdate]) error

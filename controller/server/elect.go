@@ -1,0 +1,87 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/perigee-mq/perigee/controller/registry"
+	"github.com/perigee-mq/perigee/controller/state"
+)
+
+const (
+	// scan is how often it is looked who needs a master, when nothing has happened.
+	scan = 250 * time.Millisecond
+	// electionsMax is how many shards get a master at a time.
+	electionsMax = 16
+	// probeTimeout is how long a master whose stream has broken has to accept a connection.
+	probeTimeout = 300 * time.Millisecond
+)
+
+// Elections gives shards masters while this node leads, until ctx ends.
+func (s *Server) Elections(ctx context.Context) {
+	t := time.NewTicker(scan)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+		case <-s.o.Registry.Due():
+		case <-ctx.Done():
+			return
+		}
+		for _, p := range s.o.Registry.Probes() {
+			s.wg.Go(func() { s.probe(ctx, p) })
+		}
+		var g errgroup.Group
+		g.SetLimit(electionsMax)
+		for _, id := range s.o.Registry.Elections() {
+			g.Go(func() error {
+				s.elect(ctx, id)
+				return nil // it is tried again with the next scan
+			})
+		}
+		_ = g.Wait()
+	}
+}
+
+// elect gives a shard a master if it needs one and somebody may be it.
+func (s *Server) elect(ctx context.Context, id state.ShardID) {
+	mu := s.electing(id)
+	mu.Lock()
+	defer mu.Unlock()
+	e, ok := s.o.Registry.Election(id)
+	if !ok {
+		return
+	}
+	r, err := s.o.Node.Apply(e.Elect)
+	s.o.Registry.Elected(e, err)
+	if err != nil {
+		s.o.Log.LogAttrs(ctx, slog.LevelDebug, "not elected", slog.Uint64("shard", uint64(id)), slog.Any("error", err))
+		return
+	}
+	s.o.Log.LogAttrs(ctx, slog.LevelInfo, "master elected", slog.String("shard", r.Shard.Name), slog.Uint64("replica", uint64(e.Winner)),
+		slog.Uint64("epoch", uint64(r.Shard.Epoch)), slog.String("reason", string(e.Reason)))
+}
+
+// electing is the lock of a shard's elections: one at a time.
+func (s *Server) electing(id state.ShardID) *sync.Mutex {
+	mu, _ := s.locks.LoadOrStore(id, new(sync.Mutex))
+	return mu.(*sync.Mutex)
+}
+
+// probe looks whether a master whose stream has broken still accepts connections.
+func (s *Server) probe(ctx context.Context, p registry.Probe) {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", p.Address)
+	if err == nil {
+		_ = conn.Close()
+		return
+	}
+	s.o.Log.Warn("master gone: its stream has broken and it accepts no connection", slog.Uint64("shard", uint64(p.Shard)), slog.Uint64("replica", uint64(p.Replica)), slog.Any("error", err))
+	s.o.Registry.NoAnswer(p)
+}

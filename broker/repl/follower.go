@@ -31,7 +31,8 @@ type FollowerOptions struct {
 	Self
 	// CommitLog is the replica's log, recovered. Nobody else appends to it while the Follower runs. Required.
 	CommitLog *commitlog.Log
-	// Index is that of the whole log. The Follower keeps it until Run has returned. Required.
+	// Index is that of the whole log. The Follower keeps it up to date; when Run has returned it is the caller's again, for
+	// the next Follower or Leader. Required.
 	Index *replica.Index
 	// Views follow the confirm offset. Required.
 	Views Views

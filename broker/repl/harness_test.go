@@ -222,6 +222,11 @@ func (n *node) open(inc quorum.Incarnation) {
 	require.NoError(n.t, err)
 	n.log = log
 	n.views = &views{n: n}
+	n.listen()
+}
+
+// listen opens the node's port.
+func (n *node) listen() {
 	n.service = &Service{}
 	n.server = grpc.NewServer(append(rpc.ServerOptions(slog.New(slog.DiscardHandler)), grpc.ForceServerCodecV2(rpc.NewCodec()), grpc.WaitForHandlers(true))...)
 	replicationv1.RegisterReplicationServiceServer(n.server, n.service)
@@ -261,7 +266,7 @@ func (n *node) run(run func(context.Context) error) {
 // follow makes the node a follower, of nobody yet.
 func (n *node) follow() *Follower {
 	n.t.Helper()
-	x, err := ReadIndex(n.log)
+	x, err := readIndex(n.log)
 	require.NoError(n.t, err)
 	o := FollowerOptions{
 		Self: n.self, CommitLog: n.log, Index: x, Views: n.views, Promised: n.epoch, DialOptions: []grpc.DialOption{n.net.dialer(address(n.id))},
@@ -281,7 +286,7 @@ func (n *node) follow() *Follower {
 func (n *node) lead(v quorum.View, change func(*LeaderOptions)) *Leader {
 	n.t.Helper()
 	require.NoError(n.t, n.rest())
-	x, err := ReadIndex(n.log)
+	x, err := readIndex(n.log)
 	require.NoError(n.t, err)
 	n.epoch = v.Epoch
 	o := LeaderOptions{

@@ -21,6 +21,7 @@ func (l *Leader) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	l.life = ctx
+	ring(l.bell) // the epoch may have begun
 	err := l.lead(ctx)
 	l.why = err
 	reason := replicationv1.CloseReason_CLOSE_REASON_NOT_MASTER

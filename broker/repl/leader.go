@@ -22,7 +22,8 @@ type LeaderOptions struct {
 	Self
 	// CommitLog is the group's log, recovered. Required.
 	CommitLog *commitlog.Log
-	// Index is that of the whole log as it is before the EPOCH record of this epoch. The Leader keeps it. Required.
+	// Index is that of the log as it was before the EPOCH record of this epoch; engine.Epochs gives it. The Leader
+	// keeps it. Required.
 	Index *replica.Index
 	// View is the controller's state that made this replica the master. Required.
 	View quorum.View
@@ -89,8 +90,8 @@ func (o LeaderOptions) withDefaults() LeaderOptions {
 	return o
 }
 
-// Leader is the master's side of one epoch. It is the engine.Replicas of the engine that writes in it, and begins when
-// the EPOCH record is on the disk: make it before, run it, then start the engine.
+// Leader is the master's side of one epoch. It is the engine.Replicas of the engine that writes in it. It begins when
+// the EPOCH record is on the disk: make it and run it between the engine's Begin and Serve, or before.
 //
 // While it runs it has one goroutine, one for a proposal that is out, and three for each stream of a follower, the
 // one of gRPC included.
@@ -128,8 +129,8 @@ type waiter struct {
 // NewLeader returns a Leader that does not run yet. Invalid if the index is not that of the log.
 func NewLeader(o LeaderOptions) (*Leader, error) {
 	o = o.withDefaults()
-	if end := o.CommitLog.Written(); o.Index.End() != end {
-		return nil, mqerr.New(mqerr.Invalid, "the epochs are known up to %d of a log that ends at %d", o.Index.End(), end)
+	if end := o.CommitLog.Written(); o.Index.End() > end || o.Index.Epoch() >= o.View.Epoch {
+		return nil, mqerr.New(mqerr.Invalid, "epochs up to %d are known, up to position %d, of a log that ends at %d, where epoch %d is to begin", o.Index.Epoch(), o.Index.End(), end, o.View.Epoch)
 	}
 	l := &Leader{
 		o: o, epoch: o.View.Epoch, from: o.Index.End(), index: o.Index,

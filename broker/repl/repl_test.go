@@ -157,6 +157,28 @@ func TestSlowFollower(t *testing.T) {
 	})
 }
 
+// TestWindow: no more is under way to a follower that does not ack than the window, and one batch.
+func TestWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rng := rand.New(rand.NewPCG(1, 1))
+		a, b, c := trio(t, func(o *LeaderOptions) { o.WindowBytes, o.BatchBytes = 300_000, 50_000 })
+		inSync(t, b.follower, a.log.Written())
+		goOn := make(chan struct{})
+		go b.follower.ask(func() { <-goOn }) // it reads, and does nothing with it
+		synctest.Wait()
+		for range 100 {
+			a.write(rng, 1, 20_000)
+		}
+		synctest.Wait()
+		s, _ := a.leader.Status()
+		require.Greater(t, s.Peers[0].InFlight, int64(300_000-50_000))
+		require.LessOrEqual(t, s.Peers[0].InFlight, int64(350_000))
+		close(goOn)
+		inSync(t, b.follower, a.log.Written())
+		closeAll(a, b, c)
+	})
+}
+
 // TestDivergedTail: what an old master wrote and nobody confirmed is cut when it follows.
 func TestDivergedTail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

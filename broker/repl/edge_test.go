@@ -75,13 +75,14 @@ func TestPromiseFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := duo(t)
 		var fails atomic.Bool
+		var kept atomic.Uint64
 		fails.Store(true)
 		b.options = func(o *FollowerOptions) {
 			o.Promise = func(e record.Epoch) error {
 				if fails.Load() {
 					return fs.ErrInvalid
 				}
-				b.epoch = e
+				kept.Store(uint64(e))
 				return nil
 			}
 		}
@@ -92,7 +93,7 @@ func TestPromiseFails(t *testing.T) {
 		require.Empty(t, s.Peers, "it has not said hello")
 		require.Error(t, b.follower.Seen(1<<40), "it is seen, and not on disk")
 		fails.Store(false)
-		eventually(t, "promised", func() bool { return b.epoch == 1<<40 })
+		eventually(t, "promised", func() bool { return kept.Load() == 1<<40 })
 		closeAll(a, b)
 	})
 }

@@ -47,8 +47,9 @@ type Term struct {
 
 // Client speaks to the controllers over one connection, which finds the right node by itself (internal/nodes).
 type Client struct {
-	rpc controllerv1.ControllerServiceClient
-	log *slog.Logger
+	rpc    controllerv1.ControllerServiceClient
+	shards controllerv1.ShardServiceClient
+	log    *slog.Logger
 }
 
 // New returns a client. log may be nil.
@@ -56,14 +57,14 @@ func New(conn grpc.ClientConnInterface, log *slog.Logger) *Client {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Client{rpc: controllerv1.NewControllerServiceClient(conn), log: log}
+	return &Client{rpc: controllerv1.NewControllerServiceClient(conn), shards: controllerv1.NewShardServiceClient(conn), log: log}
 }
 
 // Pauses between tries, and how often a heartbeat goes out without a reason.
 const (
 	retryFirst = 20 * time.Millisecond
 	retryMax   = 250 * time.Millisecond // a new leader leads within a second or two
-	heartbeat  = time.Second
+	heartbeat  = 500 * time.Millisecond
 	// tellAfter is how long the controller may be away before the log says so.
 	tellAfter = time.Second
 )

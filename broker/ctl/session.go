@@ -24,6 +24,16 @@ type Session struct {
 	Definer Definer
 	// Defined is called once, when the first whole set of definitions is logged. May be nil.
 	Defined func()
+	// Changed is told how the broker group is: at the start of every stream, and at once when that changes. It must
+	// not wait. May be nil.
+	Changed func(ShardView)
+	// Report says how far this replica is; nil: the controller is told nothing.
+	Report func() *controllerv1.ReplicaReport
+	// Follows says that this broker goes on as a follower when its epoch is over: the controller does not end it
+	// for that.
+	Follows bool
+	// Lease is what the controller grants to the master. Its Lead says which epoch that is, from Term.Epoch on.
+	Lease Lease
 
 	heard bool // the controller has sent something on the last stream; read when that is over
 }
@@ -32,6 +42,7 @@ type Session struct {
 // is over, which is an error of kind Fenced. Nothing else that the controller does ends a broker that
 // serves: it tries again.
 func (s *Session) Run(ctx context.Context) error {
+	s.Lease.Lead(s.Term.Epoch)
 	pause, told := retryFirst, ""
 	var away time.Time // since when there is no session
 	for {
@@ -53,7 +64,7 @@ func (s *Session) Run(ctx context.Context) error {
 		if text := err.Error(); text != told && time.Since(away) >= tellAfter {
 			told = text
 			s.Client.log.LogAttrs(ctx, slog.LevelWarn, "no session with the controller: this broker goes on serving its epoch and tries again",
-				slog.Uint64("epoch", s.Term.Epoch), slog.String("error", text))
+				slog.Uint64("epoch", s.Lease.Epoch()), slog.String("error", text))
 		}
 		if sleep(ctx, pause) != nil {
 			return nil
@@ -147,16 +158,25 @@ func (e *ending) goodbye(cancel context.CancelFunc) {
 
 // hello is the first heartbeat of a stream.
 func (s *Session) hello(st stream) error {
-	return st.Send(&controllerv1.BrokerHeartbeat{
-		Hello: &controllerv1.Hello{Version: ProtocolVersion, Release: s.Release, ClusterId: s.Term.ClusterID},
-		Shard: s.Shard, ReplicaId: s.Replica, Incarnation: s.Term.Incarnation, Epoch: s.Term.Epoch,
-	})
+	m := s.heartbeat()
+	m.Hello = &controllerv1.Hello{Version: ProtocolVersion, Release: s.Release, ClusterId: s.Term.ClusterID}
+	return st.Send(m)
 }
 
 func (s *Session) beat(st stream, version uint64, resigning bool) error {
-	return st.Send(&controllerv1.BrokerHeartbeat{
-		Shard: s.Shard, ReplicaId: s.Replica, Incarnation: s.Term.Incarnation, Epoch: s.Term.Epoch, AppliedVersion: version, Resigning: resigning,
-	})
+	m := s.heartbeat()
+	m.AppliedVersion, m.Resigning = version, resigning
+	return st.Send(m)
+}
+
+// heartbeat is to be sent at once: the lease that answers it counts from now.
+func (s *Session) heartbeat() *controllerv1.BrokerHeartbeat {
+	m := &controllerv1.BrokerHeartbeat{Shard: s.Shard, ReplicaId: s.Replica, Incarnation: s.Term.Incarnation, Follows: s.Follows}
+	if s.Report != nil {
+		m.Report = s.Report()
+	}
+	m.Number, m.Epoch = s.Lease.ask()
+	return m
 }
 
 // receive logs what the controller sends and hands the logged versions to applied.
@@ -173,6 +193,12 @@ func (s *Session) receive(ctx context.Context, st stream, applied chan<- uint64)
 			return mqerr.New(mqerr.Fenced, "the controller has given this broker's place to a later start of it: this process must not serve")
 		}
 		s.heard = true
+		if h := up.GetShard(); h != nil && s.Changed != nil {
+			s.Changed(shardOf(h, up.GetHandOver()))
+		}
+		if g := up.GetLease(); g != nil {
+			s.Lease.granted(g)
+		}
 		d := up.GetDefinitions()
 		if d == nil {
 			continue

@@ -2,6 +2,7 @@ package repl
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -71,7 +72,9 @@ func BenchmarkCatchUp(b *testing.B) {
 	self := Self{ClusterID: "c", Shard: 1, Member: quorum.Member{Replica: 1, Inc: 1}}
 	leader, err := NewLeader(LeaderOptions{
 		Self: self, CommitLog: log, Index: index, View: quorum.View{Epoch: 1, Version: 1, Master: self.Member, Set: []quorum.Member{self.Member}, MinISR: 1},
-		Propose: func(context.Context, quorum.Proposal) (quorum.Outcome, quorum.View) { return quorum.Unknown, quorum.View{} },
+		Propose: func(context.Context, quorum.Proposal) (quorum.Outcome, quorum.View) {
+			return quorum.Unknown, quorum.View{}
+		},
 	})
 	require.NoError(b, err)
 	ctx, cancel := context.WithCancel(b.Context())
@@ -151,7 +154,7 @@ func bareCopy(b *testing.B, n int64) {
 			_, werr := file.Write(buf[:k])
 			require.NoError(b, werr)
 		}
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		require.NoError(b, err)

@@ -73,6 +73,9 @@ func (r *replicaOf) promote(t *testing.T, v quorum.View) {
 
 func (r *replicaOf) end(t *testing.T) {
 	t.Helper()
+	if r.follower != nil { // a master's engine is closed first: it waits for the followers
+		require.NoError(t, r.rest())
+	}
 	_, err := r.engine.Close()
 	require.NoError(t, err)
 	require.NoError(t, r.rest())

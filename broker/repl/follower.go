@@ -34,7 +34,7 @@ type FollowerOptions struct {
 	// Index is that of the whole log. The Follower keeps it up to date; when Run has returned it is the caller's again, for
 	// the next Follower or Leader. Required.
 	Index *replica.Index
-	// Views follow the confirm offset. Required.
+	// Views follow the confirm offset. Nobody else may use them before Run has returned. Required.
 	Views Views
 	// Confirm is what the replica knows as confirmed. Default: what is in the views.
 	Confirm record.Pos

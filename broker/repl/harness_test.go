@@ -158,14 +158,14 @@ func (w *network) deafen(node string) (hear func()) {
 type views struct {
 	n       *node
 	applied atomic.Int64
-	delay   time.Duration
+	delay   atomic.Int64 // of each Apply, ns
 }
 
 func (v *views) Applied() record.Pos { return record.Pos(v.applied.Load()) }
 
 func (v *views) Apply(to record.Pos) error {
-	if v.delay > 0 {
-		time.Sleep(v.delay)
+	if d := v.delay.Load(); d > 0 {
+		time.Sleep(time.Duration(d))
 	}
 	for r := v.n.log.Chunks(v.Applied()); r.Pos() < to; {
 		c, err := r.Next(to, 64<<10)

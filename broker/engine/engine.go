@@ -100,6 +100,7 @@ func Open(o Options) (*Engine, error) {
 	e.writer.init(e)
 	e.openBallast()
 	defer o.Recovery.watch(o.Log)()
+	e.views.unbegun = e.unbegun
 	if err := e.views.recover(o); err != nil {
 		return nil, err
 	}

@@ -262,10 +262,14 @@ func (k *keeper) oldestUnread(ctx context.Context) (int64, error) {
 		}
 		var e queue.Entry
 		one := k.e.mending(ctx, func() (err error) { e, err = v.entryAt(p.key, p.off); return err })
-		if one != nil && !gone(one) {
-			err = one
-		} else if one == nil {
+		_, damaged := queue.DamageOf(one)
+		switch {
+		case damaged: // any message may be the oldest
+			oldest = 0
+		case one == nil:
 			oldest = min(oldest, e.Time)
+		case !gone(one):
+			err = one
 		}
 	}
 	return oldest, err

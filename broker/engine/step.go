@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"log/slog"
 	"slices"
 
 	"github.com/perigee-mq/perigee/broker/carry"
@@ -33,6 +32,8 @@ type step struct {
 	lost   map[carry.Reader]int64
 	moved  int64
 	firsts []record.TrimQueue // the queues of the log, with what they begin at
+	met    queue.Damage       // newest that hides where a group begins
+	given  map[queue.Key]bool // queues that can be neither read nor mended
 	snap   int64              // bytes of the SNAPSHOT
 	behind record.Pos         // its end
 }
@@ -72,6 +73,10 @@ func (s *step) trim(ctx context.Context) error {
 		})
 		if err == nil {
 			err = failed
+		}
+		if d, damaged := queue.DamageOf(err); damaged && !s.given[d.Key] && ctx.Err() == nil {
+			s.mendOrGive(ctx, d)
+			continue
 		}
 		if err != nil {
 			return err
@@ -240,7 +245,9 @@ func (s *step) trimSome(w *writer, all []record.TrimQueue) (int, error) {
 	switch {
 	case err != nil:
 		return 0, err
-	case s.consumed && lost.total()+lost.orphans > 0:
+	case s.toMend(lost.unknown) != nil:
+		return 0, s.toMend(lost.unknown)
+	case s.consumed && (lost.total()+lost.orphans > 0 || len(lost.unknown) > 0):
 		return 0, mqerr.New(mqerr.Invalid, "somebody wants to read old messages again: they stay")
 	}
 	if err := w.putTrim(&rec); err != nil {
@@ -271,32 +278,4 @@ func (w *writer) putTrim(t *record.Trim) error {
 		w.broken(err)
 	}
 	return nil
-}
-
-// report counts and logs what went before it was read: one line for each group.
-func (s *step) report(ctx context.Context) {
-	unread := int64(0)
-	for _, n := range s.lost {
-		unread += n
-	}
-	if unread == 0 {
-		return
-	}
-	s.k.note(func(t *Retention) { t.Unread += unread })
-	names := map[carry.Reader][2]string{}
-	if err := s.e.call(ctx, func(w *writer) {
-		for who := range s.lost {
-			if t, g := w.views.topics.Get(who.Topic), w.views.groups.Get(who.Group); t != nil && g != nil {
-				names[who] = [2]string{t.Name, g.Name}
-			}
-		}
-	}); err != nil {
-		return
-	}
-	for who, n := range s.lost {
-		if n > 0 {
-			s.e.o.Log.LogAttrs(ctx, slog.LevelWarn, "retention has deleted messages that a consumer group had not read; see perigee group describe, and --retention",
-				slog.String("topic", names[who][0]), slog.String("group", names[who][1]), slog.Int64("messages", n))
-		}
-	}
 }

@@ -42,6 +42,33 @@ func (s *step) firstOver(ctx context.Context, key queue.Key, d *queue.Damage) (r
 	return first, err
 }
 
+// toMend is the first damage that was not tried to be mended, nil if there is none.
+func (s *step) toMend(unknown []unknownBegin) error {
+	for i := range unknown {
+		if !s.given[unknown[i].Key] {
+			return unknown[i].Damage
+		}
+	}
+	return nil
+}
+
+// mendOrGive has a queue mended. What cannot be, or is damaged again in the same place, is gone on without.
+func (s *step) mendOrGive(ctx context.Context, d *queue.Damage) {
+	if s.given == nil {
+		s.given = map[queue.Key]bool{}
+	}
+	last := s.met
+	s.met = *d
+	s.given[d.Key] = s.given[d.Key] || s.e.mender.mend(ctx, *d) != nil || last.Key == d.Key && last.First == d.First
+}
+
+// unbegun reports a group that may lose messages, since where it begins cannot be read.
+func (e *Engine) unbegun(u *unknownBegin) {
+	e.counts.Damaged.Add(1)
+	e.o.Log.LogAttrs(context.Background(), slog.LevelError, "a consume queue that begins later cannot be read where it says what a consumer group has yet to read: what the group loses is not counted; check the disk",
+		slog.Int("group_id", int(u.Group)), slog.Int("topic_id", int(u.Topic)), slog.Int("queue", int(u.Key.Queue)), slog.String("error", u.Damage.Error()))
+}
+
 // unheld lets a leased message go whose entry cannot be read.
 func (s *step) unheld(it *record.TrimQueue, off record.QueueOffset, err error) {
 	s.k.note(func(t *Retention) { t.Damaged++ })

@@ -43,7 +43,9 @@ type views struct {
 	epoch    record.Epoch
 	stamp    int64           // newest store time, ms
 	saved    record.Pos      // what recovery began with: a checkpoint's position, or the log's first
-	unread   bool            // a message group could not be read from a consume queue
+	unread   bool            // a consume queue could not be read, which would have told something that counts
+	live     bool            // the replay is over: records are applied as they come
+	unbegun  func(*unknownBegin)
 	hole     *behind         // the replay has passed over holes of the log, else nil
 	begin    *commitlog.Past // what the replay stands behind from its first record on, else nil
 }
@@ -115,6 +117,7 @@ func (v *views) recover(o Options) error {
 	if err != nil {
 		return err
 	}
+	v.live = true
 	o.Recovery.over(r.End)
 	if f := o.Events.Recovered; f != nil {
 		f(from, r.End, n, time.Since(began))

@@ -4,7 +4,6 @@
 package store
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -79,6 +78,7 @@ type Store struct {
 	copying    *copying             // since Anew, until Copied
 	aside      []checkpoint.Damaged // checkpoints to be set aside
 	setAside   atomic.Int64
+	judge      func() error // the views' own word before anything is changed
 
 	ballast ballast
 
@@ -147,29 +147,6 @@ func (s *Store) open() (err error) {
 	return s.loadCheckpoint()
 }
 
-// settle is called when the log is found to be well and before anything is changed: a start that is
-// refused costs nothing that another one may need. The marker of a clean stop goes, and damaged checkpoints
-// are set aside, so that they are neither met again nor kept instead of good ones.
-func (s *Store) settle() error {
-	for _, d := range s.aside {
-		if err := checkpoint.SetAside(s.o.FS, s.path(CheckpointDir), d.Name); err != nil {
-			return err
-		}
-	}
-	s.tellAside()
-	return dropMarker(s.o.FS, s.o.Dir)
-}
-
-// tellAside reports the checkpoints that were set aside.
-func (s *Store) tellAside() {
-	for _, d := range s.aside {
-		s.o.Log.LogAttrs(context.Background(), slog.LevelWarn, "checkpoint cannot be used and was set aside: this start reads more of the log; check the disk if the file was not put there by hand",
-			slog.String("file", filepath.Join(s.path(CheckpointDir), d.Name)), slog.String("error", d.Err.Error()))
-	}
-	s.setAside.Add(int64(len(s.aside)))
-	s.aside = nil
-}
-
 // SetAside is how many checkpoints this start found that could not be used: damaged, or of another log.
 func (s *Store) SetAside() int64 { return s.setAside.Load() }
 
@@ -220,6 +197,12 @@ func (s *Store) SaveCheckpoint(at commitlog.Tail, sections []checkpoint.Section)
 	}
 	s.saved = at.End
 	return errors.Join(s.queues.Saved(), s.dups.Saved())
+}
+
+// HasCheckpoints tells whether there is a checkpoint, of use or not, that Forget would give up.
+func (s *Store) HasCheckpoints() (bool, error) {
+	names, err := checkpoint.List(s.o.FS, s.path(CheckpointDir))
+	return len(names) > 0, err
 }
 
 // Forget gives up every checkpoint and empties queues and index, for a rebuild of all views from the log. The

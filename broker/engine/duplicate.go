@@ -6,6 +6,7 @@ import (
 
 	"github.com/perigee-mq/perigee/internal/brokerapi"
 	"github.com/perigee-mq/perigee/internal/mqerr"
+	"github.com/perigee-mq/perigee/store/commitlog"
 	"github.com/perigee-mq/perigee/store/record"
 )
 
@@ -76,10 +77,11 @@ func (v *views) remembers(m *record.Msg) bool {
 
 func hashOf(m *record.Msg) uint64 { return brokerapi.HashMessage(brokerapi.TopicID(m.Topic), m.ID) }
 
-// fillDuplicates takes from the log what files of the duplicate window have lost.
+// fillDuplicates takes from the log what files of the duplicate window have lost. It reads on behind damage, which
+// may have been no message: the window knows by a checksum whether it has all.
 func (v *views) fillDuplicates() {
 	v.dups.Fill(func(from record.Pos, fn func(hash uint64, pos record.Pos, at int64) bool) error {
-		err := v.store.Log().Scan(from, func(r record.Record) error {
+		_, _, err := v.store.Log().ScanPast(from, func(r record.Record) error {
 			if r.Type != record.TypeMsg {
 				return nil
 			}
@@ -88,7 +90,7 @@ func (v *views) fillDuplicates() {
 				return errEnd
 			}
 			return err
-		})
+		}, func(commitlog.Past) error { return nil })
 		if errors.Is(err, errEnd) {
 			return nil
 		}

@@ -134,3 +134,31 @@ func TestDuplicateOfDelayed(t *testing.T) {
 	b.sendThese(topicAsync, named("wake", "wake"))
 	require.Equal(t, want, b.sendThese(topicAsync, m)[0])
 }
+
+// TestDuplicatesBehindDamage: the files of the duplicate window are lost, and a record that is no message is damaged in the
+// part of the log that says what was in them. All messages are found all the same.
+//
+//fault:damage the duplicate window's files are lost, and the log is damaged below the checkpoint in a record that is no message => the window is whole again
+func TestDuplicatesBehindDamage(t *testing.T) {
+	b := newBench(t, Options{})
+	b.mustOpen()
+	b.define()
+	one := message("one")
+	b.sendAll(topicSync, one)
+	lease := b.engine.log.Written()
+	b.ack(topicSync, groupA, b.mustPop(topicSync, groupA)...)
+	two := message("two")
+	b.sendAll(topicSync, two)
+	_, err := b.engine.Close()
+	require.NoError(t, err)
+	require.NoError(t, b.store.CloseClean(1))
+	b.engine = nil
+	for _, name := range must(b.fs.List("data/dedup")) {
+		require.NoError(t, b.fs.Remove("data/dedup/"+name))
+	}
+	b.damageRecord(lease, record.HeaderSize)
+	b.mustOpen()
+	for _, m := range []brokerapi.Message{one, two} {
+		require.True(t, b.sendAll(topicSync, m)[0].Duplicate, "%s is known", m.Body)
+	}
+}

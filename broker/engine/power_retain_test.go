@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/perigee-mq/perigee/internal/brokerapi"
 	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/internal/testseed"
+	"github.com/perigee-mq/perigee/internal/vfs"
 	"github.com/perigee-mq/perigee/internal/vfs/memfs"
 )
 
@@ -109,6 +111,19 @@ func stillThere(b *bench, msg string) {
 	require.Empty(b.t, b.drain(topicSync, groupA), msg)
 }
 
+// contents are the files of the directory, of the log, and of the checkpoints.
+func contents(fs vfs.FS) map[string]string {
+	all := map[string]string{}
+	for _, dir := range []string{"data", "data/log", "data/checkpoint"} {
+		for _, name := range must(fs.List(dir)) {
+			if path := dir + "/" + name; !must(fs.Stat(path)).Dir {
+				all[path] = string(must(vfs.ReadFile(fs, path)))
+			}
+		}
+	}
+	return all
+}
+
 // TestOldestSegmentMissing: what nobody deleted is missed, and is not taken for what retention has deleted.
 //
 //fault:damage the oldest file of the log is missing, and retention has not deleted it => refused with positions; with on-damage skip the start goes on, and so does the next one
@@ -123,11 +138,16 @@ func TestOldestSegmentMissing(t *testing.T) {
 		}
 		require.NoError(t, b.engine.checkpointBehind(t.Context(), b.engine.log.Durable()))
 		first := b.engine.log.Segments()[0]
-		b.kill()
-		b.restartFS()
+		_, err := b.engine.Close()
+		require.NoError(t, err)
+		require.NoError(t, b.store.CloseClean(1))
+		b.engine = nil
 		require.NoError(t, b.fs.Remove(fmt.Sprintf("data/log/%020d", first.Base)))
-		err := b.open()
+		before := contents(b.fs)
+		require.Contains(t, before, "data/clean.json")
+		err = b.open()
 		require.True(t, mqerr.Is(err, mqerr.Corrupt), "%v", err)
+		require.True(t, maps.Equal(before, contents(b.fs)), "a start that is refused changes no file")
 		require.ErrorContains(t, err, fmt.Sprintf("only what lies before position %d", first.Base))
 		b.skip = true
 		b.mustOpen()

@@ -12,29 +12,53 @@ import (
 	"github.com/perigee-mq/perigee/store/snapshot"
 )
 
+// foundation finds what the views are to be rebuilt from: nil stands for the beginning of the log. If there are
+// checkpoints, which a rebuild gives up, it reads the log first: one that is refused costs them not.
+func (v *views) foundation() (*snapshot.Found, error) {
+	first := v.store.Log().First()
+	var found *snapshot.Found
+	if first > 0 {
+		var err error
+		if found, err = v.findSnapshot(first); err != nil {
+			return nil, err
+		}
+	}
+	if has, err := v.store.HasCheckpoints(); err != nil || !has {
+		return found, err
+	}
+	if found != nil {
+		first = found.Begin
+	}
+	return found, v.store.Log().Judge(first)
+}
+
+// findSnapshot finds the SNAPSHOT of a log that does not begin at its beginning.
+func (v *views) findSnapshot(first record.Pos) (*snapshot.Found, error) {
+	found, err := snapshot.Find(first, v.scan)
+	switch {
+	case err != nil && !mqerr.Is(err, mqerr.Corrupt):
+		return nil, err // the end of the log may be torn: that is for the recovery to judge
+	case found != nil || v.store.Skips():
+		return found, nil
+	case err != nil:
+		return nil, mqerr.New(mqerr.Corrupt, "the log begins at position %d, there is no checkpoint, and no complete SNAPSHOT before the place where the log is damaged: "+
+			"bring that file back from a copy, or stop and run perigee debug repair, or go on with --on-damage skip: %w", first, err)
+	}
+	return nil, mqerr.New(mqerr.Corrupt, "the log begins at position %d, what was before is deleted, and neither a checkpoint nor a complete SNAPSHOT says what that came to: "+
+		"bring the directory %q or missing files of the log back from a copy, take the data of a replica, or go on with --on-damage skip", first, "checkpoint")
+}
+
 // rebuild makes the views, which are empty, those at the position from which the log has to be replayed:
 // its beginning, if all of it is there, else that of a SNAPSHOT. The queues' entries are not in it, but in
 // the part of the log before that position.
-func (v *views) rebuild(o Options) (record.Pos, error) {
+func (v *views) rebuild(o Options, found *snapshot.Found) (record.Pos, error) {
 	first := v.store.Log().First()
 	if first == 0 {
 		return 0, nil
 	}
-	found, err := snapshot.Find(first, v.scan)
-	if err != nil && !mqerr.Is(err, mqerr.Corrupt) {
-		return 0, err // the end of the log may be torn: that is for the recovery to judge
-	}
-	if found == nil && v.store.Skips() {
+	if found == nil {
 		v.begin = &commitlog.Past{Hole: commitlog.Hole{To: first, File: "log", Why: "what was before is deleted, and neither a checkpoint nor a complete SNAPSHOT says what that came to"}}
 		return first, nil
-	}
-	if found == nil && err != nil {
-		return 0, mqerr.New(mqerr.Corrupt, "the log begins at position %d, there is no checkpoint, and no complete SNAPSHOT before the place where the log is damaged: "+
-			"bring that file back from a copy, or stop and run perigee debug repair, or go on with --on-damage skip: %w", first, err)
-	}
-	if found == nil {
-		return 0, mqerr.New(mqerr.Corrupt, "the log begins at position %d, what was before is deleted, and neither a checkpoint nor a complete SNAPSHOT says what that came to: "+
-			"bring the directory %q or missing files of the log back from a copy, take the data of a replica, or go on with --on-damage skip", first, "checkpoint")
 	}
 	o.Log.Info("rebuilding the views from a SNAPSHOT in the log", "position", int64(found.At), "log_begins_at", int64(first))
 	c := found.Checkpoint()

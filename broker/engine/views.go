@@ -18,6 +18,7 @@ import (
 	"github.com/perigee-mq/perigee/store/dedup"
 	"github.com/perigee-mq/perigee/store/queue"
 	"github.com/perigee-mq/perigee/store/record"
+	"github.com/perigee-mq/perigee/store/snapshot"
 )
 
 // views are everything a client can observe: a pure function of the log up to a position. The live
@@ -41,10 +42,10 @@ type views struct {
 	epochs   epochs
 	ahead    epochs // epochs of the whole log, of which a standby has not taken all
 	epoch    record.Epoch
-	stamp    int64           // newest store time, ms
-	saved    record.Pos      // what recovery began with: a checkpoint's position, or the log's first
-	unread   bool            // a consume queue could not be read, which would have told something that counts
-	live     bool            // the replay is over: records are applied as they come
+	stamp    int64      // newest store time, ms
+	saved    record.Pos // what recovery began with: a checkpoint's position, or the log's first
+	unread   bool       // a consume queue could not be read, which would have told something that counts
+	live     bool       // the replay is over: records are applied as they come
 	unbegun  func(*unknownBegin)
 	hole     *behind         // the replay has passed over holes of the log, else nil
 	begin    *commitlog.Past // what the replay stands behind from its first record on, else nil
@@ -103,10 +104,14 @@ func (v *views) recover(o Options) error {
 	}
 	if from < 0 {
 		v.reset()
+		var found *snapshot.Found
+		if found, err = v.foundation(); err != nil {
+			return err
+		}
 		if err := v.store.Forget(); err != nil {
 			return err
 		}
-		if from, err = v.rebuild(o); err != nil {
+		if from, err = v.rebuild(o, found); err != nil {
 			return err
 		}
 		r, n, err = v.replay(o, from)
@@ -152,6 +157,12 @@ func (v *views) replay(o Options, from record.Pos) (r commitlog.Recovered, n int
 		})
 		return r, 0, err
 	}
+	v.store.Judge(func() error {
+		if v.store.Skips() {
+			return nil // what is missing is a hole behind this
+		}
+		return v.checkBegin(o)
+	})
 	r, err = v.store.Log().RecoverOver(from, func(rec record.Record) error {
 		n++
 		if err := o.Recovery.step(rec.Pos); err != nil {

@@ -97,8 +97,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// leaseMin leaves a master something of its lease, which it gives up lease.GuardDefault early.
-const leaseMin = 500 * time.Millisecond
+// LeaseMin is the shortest lease: a master gives it up lease.GuardDefault early, and something must be left.
+const LeaseMin = 500 * time.Millisecond
 
 func (o Options) validate() error {
 	var faults []error
@@ -108,8 +108,8 @@ func (o Options) validate() error {
 	if len(o.ID) > 64 {
 		faults = append(faults, mqerr.New(mqerr.Invalid, "the controller's id has more than 64 characters"))
 	}
-	if o.Lease != 0 && o.Lease < leaseMin {
-		faults = append(faults, mqerr.New(mqerr.Invalid, "a lease of %v is too short: at least %v", o.Lease, leaseMin))
+	if o.Lease != 0 && o.Lease < LeaseMin {
+		faults = append(faults, mqerr.New(mqerr.Invalid, "a lease of %v is too short: at least %v", o.Lease, LeaseMin))
 	}
 	if o.Silence < 0 {
 		faults = append(faults, mqerr.New(mqerr.Invalid, "the silence of brokers can't be negative"))

@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/perigee-mq/perigee/controller/election"
 	"github.com/perigee-mq/perigee/controller/registry"
 	"github.com/perigee-mq/perigee/controller/state"
 	"github.com/perigee-mq/perigee/internal/obs"
@@ -70,6 +71,10 @@ func (c *Controller) register(m metric.Meter) error {
 	membersAway := r.Gauge("perigee_controller_members_away", "controllers that do not answer; of the leader only", "")
 	caughtUp := r.Gauge("perigee_controller_caught_up", "1 when this controller has caught up with the others since its start, so that it answers proxies", "")
 	pending := r.Gauge("perigee_controller_pending_definitions", "definitions that proxies do not see yet, because a broker has not logged them; of the leader only", "")
+	elections := r.Counter("perigee_controller_elections", "masters of broker groups that this controller had elected since its start, by reason: vacant (there was none), silent, gone, transfer, unclean", "reason")
+	leases := r.Gauge("perigee_controller_leases", "broker groups whose master may hold a lease; of the leader only", "")
+	stuck := r.Gauge("perigee_controller_stuck_groups", "broker groups that need a master while no replica that may be one is heard from; of the leader only", "")
+	losses := r.Gauge("perigee_controller_data_losses", "unclean elections of all broker groups so far: each may have lost acknowledged messages", "")
 	return r.Observe(func(_ context.Context, o metric.Observer) error {
 		healthy := c.Healthy()
 		o.ObserveInt64(up, flag(healthy == nil))
@@ -105,7 +110,13 @@ func (c *Controller) register(m metric.Meter) error {
 			o.ObserveInt64(members, int64(s.Voters), metric.WithAttributes(attribute.String("state", "votes")))
 			o.ObserveInt64(members, int64(s.Learners), metric.WithAttributes(attribute.String("state", "learns")))
 		}
+		for _, why := range election.Reasons {
+			o.ObserveInt64(elections, int64(s.Registry.Elections[string(why)]), metric.WithAttributes(attribute.String("reason", string(why))))
+		}
+		o.ObserveInt64(losses, int64(s.Registry.DataLosses))
 		if s.Leads {
+			o.ObserveInt64(leases, int64(s.Registry.Leases))
+			o.ObserveInt64(stuck, int64(s.Registry.Stuck))
 			o.ObserveInt64(brokers, int64(s.Registry.LiveShards), metric.WithAttributes(attribute.String("state", "live")))
 			o.ObserveInt64(brokers, int64(s.Registry.Shards-s.Registry.LiveShards), metric.WithAttributes(attribute.String("state", "away")))
 			o.ObserveInt64(sessions, int64(s.Registry.Sessions))

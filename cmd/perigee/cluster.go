@@ -27,10 +27,10 @@ func defaultCluster() clusterSettings {
 }
 
 func newCluster() *cobra.Command {
-	c := &cobra.Command{Use: "cluster", Short: "Look at the processes of a cluster, and change its controllers"}
+	c := &cobra.Command{Use: "cluster", Short: "Look at the processes of a cluster, and change its controllers and broker groups"}
 	members := &cobra.Command{Use: "members", Short: "Manage the controllers of a cluster"}
 	members.AddCommand(newMembersList(), newMembersAdd(), newMembersRemove())
-	c.AddCommand(newClusterStatus(), members, newClusterTransfer())
+	c.AddCommand(newClusterStatus(), members, newClusterTransfer(), newClusterElect(), newClusterGroup())
 	return c
 }
 

@@ -24,10 +24,11 @@ type clusterStatus struct {
 	Topics  uint32 `json:"topics"`
 	Groups  uint32 `json:"groups"`
 	// From is the controller that told about brokers. If it does not lead, it knows what the leader said last.
-	From        string             `json:"from"`
-	Controllers []controllerStatus `json:"controllers"`
-	Brokers     []brokerStatus     `json:"brokers"`
-	Proxies     []proxyStatus      `json:"proxies"`
+	From         string             `json:"from"`
+	Controllers  []controllerStatus `json:"controllers"`
+	BrokerGroups []brokerGroup      `json:"broker_groups"`
+	Brokers      []brokerStatus     `json:"brokers"`
+	Proxies      []proxyStatus      `json:"proxies"`
 }
 
 type controllerStatus struct {
@@ -46,6 +47,21 @@ type controllerStatus struct {
 	Error    string  `json:"error,omitempty"` // why it did not answer
 }
 
+// brokerGroup is a broker group as the controllers' leader sees it.
+type brokerGroup struct {
+	Group      string   `json:"group"`
+	Epoch      uint64   `json:"epoch"`
+	Master     uint32   `json:"master,omitempty"`
+	InSync     []uint32 `json:"in_sync"`
+	SetVersion uint64   `json:"set_version"`
+	ELR        []uint32 `json:"elr"` // have everything, too, though they are not in sync
+	MinISR     int32    `json:"min_isr"`
+	Mode       string   `json:"mode"`
+	DataLosses uint64   `json:"data_losses"`
+	LeaseAge   *int64   `json:"lease_age_ms,omitempty"`
+	Stuck      bool     `json:"stuck"` // nobody who may be the master is heard from
+}
+
 type brokerStatus struct {
 	Group   string `json:"group"`
 	ID      uint32 `json:"id"`
@@ -53,6 +69,9 @@ type brokerStatus struct {
 	InSync  bool   `json:"in_sync"`
 	Epoch   uint64 `json:"epoch"` // of the group
 	Live    *bool  `json:"live,omitempty"`
+	Unclean bool   `json:"unclean,omitempty"`
+	Learner bool   `json:"learner,omitempty"`
+	LogEnd  *int64 `json:"log_end,omitempty"` // bytes, as it said last
 	Address string `json:"address"`
 }
 
@@ -95,7 +114,7 @@ func lookAtCluster(ctx context.Context, conn *nodes.Conn) (*clusterStatus, error
 		return nil, err
 	}
 	asked := make([]*controllerv1.NodeResponse, len(first.GetMembers()))
-	out := &clusterStatus{Cluster: first.GetHello().GetClusterId(), Leader: first.GetLeader(), Controllers: make([]controllerStatus, len(asked)), Brokers: []brokerStatus{}, Proxies: []proxyStatus{}}
+	out := &clusterStatus{Cluster: first.GetHello().GetClusterId(), Leader: first.GetLeader(), Controllers: make([]controllerStatus, len(asked)), BrokerGroups: []brokerGroup{}, Brokers: []brokerStatus{}, Proxies: []proxyStatus{}}
 	var wg sync.WaitGroup
 	for i, m := range first.GetMembers() {
 		wg.Go(func() { out.Controllers[i], asked[i] = askController(ctx, m) })
@@ -179,8 +198,15 @@ func (s *clusterStatus) brokers(ctx context.Context, conn *nodes.Conn) error {
 	}
 	s.Topics, s.Groups = r.GetTopics(), r.GetGroups()
 	for _, h := range r.GetShards() {
+		s.BrokerGroups = append(s.BrokerGroups, brokerGroupOf(h))
 		for _, b := range h.GetReplicas() {
-			one := brokerStatus{Group: h.GetName(), ID: b.GetId(), Role: "replica", InSync: slices.Contains(h.GetSyncStateSet(), b.GetId()), Epoch: h.GetEpoch(), Address: b.GetAddress()}
+			one := brokerStatus{Group: h.GetName(), ID: b.GetId(), Role: "replica", InSync: slices.Contains(h.GetSyncStateSet(), b.GetId()), Epoch: h.GetEpoch(), Address: b.GetAddress(), Unclean: b.GetUnclean(), Learner: b.GetLearner()}
+			if x := b.GetReport(); x != nil {
+				one.LogEnd = new(x.GetWrittenEnd())
+			}
+			if one.Learner {
+				one.Role = "learner"
+			}
 			if b.GetId() == h.GetMaster() {
 				live := h.GetLive()
 				one.Role, one.Live = "master", &live
@@ -215,6 +241,19 @@ func (s *clusterStatus) print(w io.Writer) error {
 			fmt.Fprintf(w, "%s: %s\n", c.ID, c.Error)
 		}
 	}
+	fmt.Fprintln(w)
+	t = newTable(w, "GROUP", "EPOCH", "MASTER", "IN SYNC", "V", "ELR", "MIN ISR", "MODE", "LEASE", "DATA LOSSES")
+	for _, g := range s.BrokerGroups {
+		master := fmt.Sprint(g.Master)
+		if g.Master == 0 {
+			master = "none"
+		}
+		if g.Stuck {
+			master += ", stuck"
+		}
+		t.AppendRow([]any{g.Group, g.Epoch, master, ids(g.InSync), g.SetVersion, ids(g.ELR), g.MinISR, g.Mode, ago(g.LeaseAge), g.DataLosses})
+	}
+	t.Render()
 	fmt.Fprintln(w)
 	t = newTable(w, "BROKER", "ROLE", "IN SYNC", "EPOCH", "LIVE", "ADDRESS")
 	for _, b := range s.Brokers {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/perigee-mq/perigee/controller"
 	"github.com/perigee-mq/perigee/controller/raft"
+	"github.com/perigee-mq/perigee/internal/lease"
 	"github.com/perigee-mq/perigee/internal/obs"
 )
 
@@ -28,10 +29,12 @@ type controllerSettings struct {
 	Members       []string      `koanf:"initial-members" help:"who founds a new cluster together, the same list on each of them: ID=RAFTADDR,...; a directory that has state does not look at it"`
 	Join          bool          `koanf:"join" help:"a new directory waits until 'perigee cluster members add' takes this controller into a cluster"`
 	Election      time.Duration `koanf:"election-timeout" help:"how long a controller bears silence of the leader before it stands for election; a leader that reaches no majority steps down within it"`
+	Lease         time.Duration `koanf:"lease" help:"how long a broker that leads its group may count on being the only one after a controller has said so; one that is not heard from is replaced after that"`
+	FastFailover  bool          `koanf:"fast-failover" help:"replace a broker that leads its group at once when its stream breaks and it accepts no connection, without waiting for the end of its lease: what is stored is as safe, only answers that are no records may come from two"`
 }
 
 func newController() *cobra.Command {
-	s := &controllerSettings{logSettings: defaultLog(), drainSettings: defaultDrain(), Addr: "127.0.0.1:9876", RaftAddr: "127.0.0.1:9877", NodeID: "c1", Members: []string{}, Election: 300 * time.Millisecond}
+	s := &controllerSettings{logSettings: defaultLog(), drainSettings: defaultDrain(), Addr: "127.0.0.1:9876", RaftAddr: "127.0.0.1:9877", NodeID: "c1", Members: []string{}, Election: 300 * time.Millisecond, Lease: lease.LengthDefault}
 	c := &cobra.Command{
 		Use: "controller --data-dir DIR", Short: "Run a controller: topics, groups, broker groups, routes",
 		Long: "Runs a controller. Alone it is a whole cluster's memory of topics, groups and broker groups; three, started with one\n" +
@@ -74,7 +77,7 @@ func (s *controllerSettings) run(c *cobra.Command) error {
 	}
 	logStart(log, "controller", "addr", ln.Addr().String(), "raft_addr", s.RaftAddr, "data_dir", s.DataDir)
 	ctl, err := controller.New(controller.Options{
-		ID: s.NodeID, DataDir: s.DataDir, Listener: ln, RaftAddr: s.RaftAddr, RaftAdvertise: s.RaftAdvertise, Members: members, Join: s.Join, Election: s.Election, HTTPAddr: httpAddr(http),
+		ID: s.NodeID, DataDir: s.DataDir, Listener: ln, RaftAddr: s.RaftAddr, RaftAdvertise: s.RaftAdvertise, Members: members, Join: s.Join, Election: s.Election, HTTPAddr: httpAddr(http), Lease: s.Lease, FastFailover: s.FastFailover,
 		AdvertiseAddr: advertise(s.Advertise, ln), DrainTimeout: s.DrainTimeout, Metrics: metrics.Meter("controller"), Release: version, Log: log,
 	})
 	if err != nil {
@@ -106,6 +109,9 @@ func (s *controllerSettings) members() (out []raft.Member, err error) {
 	}
 	if s.Election < 50*time.Millisecond {
 		return nil, usageError("--election-timeout %v: use 50ms or more", s.Election)
+	}
+	if s.Lease < controller.LeaseMin {
+		return nil, usageError("--lease %v: use %v or more", s.Lease, controller.LeaseMin)
 	}
 	return out, nil
 }

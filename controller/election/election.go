@@ -59,6 +59,9 @@ const (
 	Unclean  Reason = "unclean"  // an operator chose a replica that may miss acknowledged messages
 )
 
+// Reasons are all of them.
+var Reasons = []Reason{Vacant, Silent, Gone, Transfer, Unclean}
+
 // Decision is what to do. The zero value: all is well.
 type Decision struct {
 	Elect  *state.Elect // propose it now; nil: nothing

@@ -23,3 +23,18 @@ func controllers(p *Picture, f *Finding) {
 		}
 	}, "perigee_controller_members")
 }
+
+// electionsCheck looks at the broker groups as the controllers' leader judges them.
+var electionsCheck = check{"broker-groups", "broker groups without a master that may be elected, and those that have lost messages", elections}
+
+func elections(p *Picture, f *Finding) {
+	each(p, f, func(at string, m Metrics) {
+		if n, ok := m.value("perigee_controller_stuck_groups"); ok && n > 0 {
+			f.fail("start a replica that is in sync (perigee cluster status); if none of them can come back: perigee cluster elect --unclean",
+				"%.0f broker groups need a master, and no replica that has every acknowledged message is heard from, says controller %s", n, at)
+		}
+		if n, ok := m.value("perigee_controller_data_losses"); ok && n > 0 {
+			f.warn("find out which messages were sent shortly before (perigee cluster status shows the groups); the count stays", "%.0f times an operator had a master elected that might miss acknowledged messages", n)
+		}
+	}, "perigee_controller_data_losses")
+}

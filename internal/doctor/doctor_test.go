@@ -58,6 +58,7 @@ func healthy() *Picture {
 			{Address: "ctl:8083", Release: "1", Parts: []Part{{Name: "controller", Ready: true}}, Metrics: with(Metrics{
 				"perigee_controller_up": one(1), "perigee_controller_leads": one(1), "perigee_controller_brokers": one(0, "state", "away"),
 				"perigee_controller_members": append(one(3, "state", "votes"), one(0, "state", "learns")...), "perigee_controller_members_away": one(0), "perigee_controller_caught_up": one(1),
+				"perigee_controller_stuck_groups": one(0), "perigee_controller_data_losses": one(0),
 			})},
 		},
 		Dir: &Dir{Path: "/data", Owner: &user, User: &user, Free: 500 << 30, Total: 1000 << 30, Syncs: syncs, Checked: true, LogEnd: 5 << 30, Checkpoint: 5<<30 - 1000},
@@ -135,6 +136,9 @@ var faults = []struct {
 		p.Processes[2].Metrics["perigee_controller_members"] = append(one(3, "state", "votes"), one(1, "state", "learns")...)
 	}},
 	{"controllers", Fail, "ctl:8083 has not caught up", func(p *Picture) { p.Processes[2].Metrics["perigee_controller_caught_up"] = one(0) }},
+	{"broker-groups", Fail, "2 broker groups need a master", func(p *Picture) { p.Processes[2].Metrics["perigee_controller_stuck_groups"] = one(2) }},
+	{"broker-groups", Warn, "1 times an operator had a master elected", func(p *Picture) { p.Processes[2].Metrics["perigee_controller_data_losses"] = one(1) }},
+	{"broker-groups", Unknown, "no process that was asked shows it", func(p *Picture) { delete(p.Processes[2].Metrics, "perigee_controller_data_losses") }},
 	{"controllers", Unknown, "no process that was asked shows it", func(p *Picture) { delete(p.Processes[2].Metrics, "perigee_controller_members") }},
 	{"raft-leader", Warn, "2 controllers lead", func(p *Picture) { p.Processes = append(p.Processes, p.Processes[2]) }},
 	{"disk-space", Fail, "refuses producers and consumers", metric(1, "perigee_space_level", 3)},

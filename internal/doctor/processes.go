@@ -29,6 +29,7 @@ var processChecks = []check{
 	{"versions", "the releases of all processes", versions},
 	{"raft-leader", "raft of the controllers, brokers that are away", raftLeader},
 	controllersCheck,
+	electionsCheck,
 	{"disk-space", "space of the brokers: who is refused, how full the file system is", processSpace},
 	{"flush-time", "how long fdatasync of the commit logs took", flushTime},
 	{"log-failures", "failed writes, damaged messages", logFailures},

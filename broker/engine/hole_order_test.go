@@ -59,6 +59,7 @@ func TestOrderOverRefill(t *testing.T) {
 	b.skip = true
 	b.mustOpen()
 	require.Empty(t, b.popN(10), "A1 and B3 are out")
+	require.Len(t, b.engine.Holes(), 1, "what is damaged below the SNAPSHOT is noted")
 	b.clock.advance(31 * time.Second)
 	b.until("both groups go on", func() bool {
 		ms := b.popN(10)
@@ -68,6 +69,11 @@ func TestOrderOverRefill(t *testing.T) {
 	})
 	require.Equal(t, "A1 B1 A1#2 A3 B3#2", names(first))
 	b.same()
+	b.kill()
+	b.restartFS()
+	b.forget()
+	b.skip = false
+	b.mustOpen() // it was said once
 }
 
 // TestEndsOfGroupsOverAHole: of a queue nothing is known but what one of its groups was handed, so that it begins there.

@@ -125,9 +125,13 @@ func (v *views) refill(o Options, c *checkpoint.Checkpoint, first record.Pos) er
 		}
 		return f.take(&r)
 	}, func(p commitlog.Past) {
-		if p.From < c.Pos {
-			v.pass(o, p)
+		if p.From >= c.Pos {
+			return // the replay meets it
 		}
+		if !p.Known {
+			v.found = append(v.found, p.Hole)
+		}
+		v.pass(o, p)
 	})
 	if err != nil && !errors.Is(err, errEnd) {
 		return err

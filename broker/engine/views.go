@@ -42,10 +42,11 @@ type views struct {
 	epochs   epochs
 	ahead    epochs // epochs of the whole log, of which a standby has not taken all
 	epoch    record.Epoch
-	stamp    int64      // newest store time, ms
-	saved    record.Pos // what recovery began with: a checkpoint's position, or the log's first
-	unread   bool       // a consume queue could not be read, which would have told something that counts
-	live     bool       // the replay is over: records are applied as they come
+	stamp    int64            // newest store time, ms
+	saved    record.Pos       // what recovery began with: a checkpoint's position, or the log's first
+	unread   bool             // a consume queue could not be read, which would have told something that counts
+	live     bool             // the replay is over: records are applied as they come
+	found    []commitlog.Hole // that a refill has passed over and nobody has noted yet
 	unbegun  func(*unknownBegin)
 	hole     *behind         // the replay has passed over holes of the log, else nil
 	begin    *commitlog.Past // what the replay stands behind from its first record on, else nil
@@ -158,6 +159,11 @@ func (v *views) replay(o Options, from record.Pos) (r commitlog.Recovered, n int
 		return r, 0, err
 	}
 	v.store.Judge(func() error {
+		if len(v.found) > 0 {
+			if err := v.store.Log().Note(v.found...); err != nil {
+				return err
+			}
+		}
 		if v.store.Skips() {
 			return nil // what is missing is a hole behind this
 		}

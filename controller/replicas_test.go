@@ -295,6 +295,10 @@ func TestShardCommands(t *testing.T) {
 	if _, err := shards(r).SetShard(r.ctx(), &controllerv1.SetShardRequest{ShardName: "a", CommitMode: controllerv1.CommitMode_COMMIT_MODE_MEMORY}); !mqerr.Is(rpc.FromStatus(err), mqerr.Invalid) {
 		t.Errorf("another mode: %v", err)
 	}
+	flushed := &controllerv1.PutTopicRequest{Name: "t", Flush: controllerv1.FlushPolicy_FLUSH_POLICY_ASYNC}
+	if _, err := r.client.PutTopic(r.ctx(), flushed); !mqerr.Is(rpc.FromStatus(err), mqerr.Invalid) {
+		t.Errorf("a flush policy on replicas: %v", err)
+	}
 	if _, err := shards(r).RemoveReplica(r.ctx(), &controllerv1.RemoveReplicaRequest{ShardName: "a", ReplicaId: 1}); !mqerr.Is(rpc.FromStatus(err), mqerr.Invalid) {
 		t.Errorf("the master: %v", err)
 	}

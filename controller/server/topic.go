@@ -21,6 +21,9 @@ func (s *Server) PutTopic(ctx context.Context, r *controllerv1.PutTopicRequest) 
 	if err != nil {
 		return nil, err
 	}
+	if err := s.checkFlush(c); err != nil {
+		return nil, err
+	}
 	c.NowMS = s.o.Now().UnixMilli()
 	done, err := s.putTopic(ctx, c)
 	if err != nil {
@@ -40,6 +43,23 @@ func (s *Server) PutTopic(ctx context.Context, r *controllerv1.PutTopicRequest) 
 		return nil, err
 	}
 	return &controllerv1.PutTopicResponse{Topic: topicProto(t), Created: done.Created, Changed: done.Changed}, nil
+}
+
+// checkFlush refuses a flush policy where it would mean nothing: a broker group of several replicas has one mode
+// for everything. A topic that had one before its group got more replicas keeps it for the groups of one.
+func (s *Server) checkFlush(c state.PutTopic) (err error) {
+	if c.Flush == 0 {
+		return nil
+	}
+	s.o.Node.View(func(st *state.State) {
+		have := st.Topic(c.Name)
+		for _, h := range st.Shards() {
+			if h.Replicated() && (have == nil || have.On(h.ID) > 0) {
+				err = mqerr.New(mqerr.Invalid, "topic %q can't have a flush policy of its own: broker group %q has several replicas, whose mode (%v) goes for all topics", c.Name, h.Name, h.Commit)
+			}
+		}
+	})
+	return err
 }
 
 // putTopic applies the command, unless it is to ensure a topic that exists. Many proxies ensure the

@@ -2291,7 +2291,7 @@ type PutTopicRequest struct {
 	// Total number of queues over all shards, at most 4096; default 8. They are spread over the shards
 	// that exist: each gets one before any gets two.
 	Queues int32 `protobuf:"varint,3,opt,name=queues,proto3" json:"queues,omitempty"`
-	// Flush policy.
+	// Flush policy. Refused where a broker group of several replicas serves the topic: its mode goes for all topics.
 	Flush FlushPolicy `protobuf:"varint,4,opt,name=flush,proto3,enum=perigee.controller.v1.FlushPolicy" json:"flush,omitempty"`
 	// What to do if it exists.
 	Mode PutMode `protobuf:"varint,5,opt,name=mode,proto3,enum=perigee.controller.v1.PutMode" json:"mode,omitempty"`

@@ -29,5 +29,7 @@ type machine struct {
 	boot int64 // boot-time clock at the anchor, ns
 }
 
-func (m *machine) Wall() int64  { return time.Now().UnixMilli() }
-func (m *machine) Lease() int64 { return (m.wall + boottime.Now().Nanoseconds() - m.boot) / int64(time.Millisecond) }
+func (m *machine) Wall() int64 { return time.Now().UnixMilli() }
+func (m *machine) Lease() int64 {
+	return (m.wall + boottime.Now().Nanoseconds() - m.boot) / int64(time.Millisecond)
+}

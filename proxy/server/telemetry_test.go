@@ -360,8 +360,7 @@ func FuzzTelemetry(f *testing.F) {
 		d.in <- second
 		close(d.in)
 		if err := w.Telemetry(d); err != nil {
-			var failed *call.Failure
-			if !errors.As(err, &failed) {
+			if _, ok := errors.AsType[*call.Failure](err); !ok {
 				t.Fatalf("%T: %v", err, err)
 			}
 		}

@@ -57,8 +57,10 @@ func (m *member) start() {
 	if err != nil {
 		m.t.Fatal(err)
 	}
+	m.mu.Lock()
 	m.cancel, m.stream, m.inc, m.epoch, m.shard, m.leases = cancel, stream, resp.GetIncarnation(), resp.GetEpoch(), resp.GetShard(), 0
 	m.request.Hello.ClusterId, m.request.LastIncarnation = resp.GetHello().GetClusterId(), m.inc
+	m.mu.Unlock()
 	m.beat()
 	m.wg.Go(m.read)
 	m.wg.Go(func() {
@@ -138,6 +140,13 @@ func (m *member) leads() time.Duration {
 	return m.wait("it leads, with a lease", func() bool { return m.epoch != 0 && m.leases > 0 })
 }
 
+// now is what the replica knows, and the epoch that it leads.
+func (m *member) now() (*controllerv1.Shard, uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.shard, m.epoch
+}
+
 func shards(r *running) controllerv1.ShardServiceClient {
 	return controllerv1.NewShardServiceClient(r.cc)
 }
@@ -145,8 +154,9 @@ func shards(r *running) controllerv1.ShardServiceClient {
 // alter proposes a set in the name of the master.
 func (m *member) alter(version uint64, set ...*member) *controllerv1.AlterSyncStateSetResponse {
 	m.t.Helper()
+	h, epoch := m.now()
 	req := &controllerv1.AlterSyncStateSetRequest{
-		Hello: hello(), Shard: m.shard.GetId(), Epoch: m.epoch, Master: &controllerv1.SetMember{Id: m.id, Incarnation: m.inc}, SetVersion: version,
+		Hello: hello(), Shard: h.GetId(), Epoch: epoch, Master: &controllerv1.SetMember{Id: m.id, Incarnation: m.inc}, SetVersion: version,
 	}
 	for _, x := range set {
 		req.Set = append(req.Set, &controllerv1.SetMember{Id: x.id, Incarnation: x.inc})
@@ -164,7 +174,8 @@ func trio(t *testing.T, o Options) (r *running, one, two, three *member) {
 	r = startWith(t, o)
 	one, two, three = join(t, r, 1, 50), join(t, r, 2, 40), join(t, r, 3, 99)
 	one.leads()
-	if resp := one.alter(one.shard.GetSetVersion(), one, two); !resp.GetAccepted() || !slices.Equal(resp.GetShard().GetSyncStateSet(), []uint32{1, 2}) {
+	h, _ := one.now()
+	if resp := one.alter(h.GetSetVersion(), one, two); !resp.GetAccepted() || !slices.Equal(resp.GetShard().GetSyncStateSet(), []uint32{1, 2}) {
 		t.Fatalf("%v", resp)
 	}
 	return r, one, two, three
@@ -176,18 +187,16 @@ func TestMasterDies(t *testing.T) {
 		t.Errorf("a proposal that is too old: %v", resp)
 	}
 	two.wait("the set", func() bool { return slices.Equal(two.shard.GetSyncStateSet(), []uint32{1, 2}) })
-	epoch := one.shard.GetEpoch()
+	_, epoch := one.now()
 	one.crash()
 	took := two.leads()
-	if two.epoch != epoch+1 || took < 400*time.Millisecond {
-		t.Errorf("epoch %d after %d, within %v", two.epoch, epoch, took)
+	if _, now := two.now(); now != epoch+1 || took < 400*time.Millisecond {
+		t.Errorf("epoch %d after %d, within %v", now, epoch, took)
 	}
 	three.wait("the new master", func() bool {
 		return three.shard.GetMaster() == 2 && slices.Equal(three.shard.GetSyncStateSet(), []uint32{2})
 	})
-	if three.leases != 0 {
-		t.Error("a follower has a lease")
-	}
+	three.wait("a follower has no lease", func() bool { return three.leases == 0 })
 	one.start() // it is told that it follows
 	one.wait("it follows", func() bool { return one.epoch == 0 && one.shard.GetMaster() == 2 })
 }

@@ -146,10 +146,8 @@ func TestFollowersHandOn(t *testing.T) {
 	if err != nil || !done.GetCreated() {
 		t.Fatalf("%v, %v", done, err)
 	}
-	x := until(t, tables, "the topic, at a node that follows", func(x table) bool { return x.topics["t"] != nil })
-	if !x.shards["a"].GetLive() {
-		t.Error("the broker is not live there")
-	}
+	// What the leader says of the broker counts when this node has applied the election that it speaks of.
+	until(t, tables, "the topic and a live broker, at a node that follows", func(x table) bool { return x.topics["t"] != nil && x.shards["a"].GetLive() })
 	if _, err := follower.client.PutTopic(follower.ctx(), &controllerv1.PutTopicRequest{Name: "t", Queues: 1}); !mqerr.Is(err, mqerr.Exists) {
 		t.Errorf("a refusal: %v", err)
 	}

@@ -3,6 +3,7 @@ package engine
 import (
 	"crypto/md5"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -149,8 +150,10 @@ func (b *bench) kill() {
 	b.engine = nil
 	e.submitOwn(&callOp{do: func(w *writer) { w.closed = true }, done: func(error) {}})
 	<-e.done
-	for _, o := range e.inbox.shut(errClosed) {
-		o.finish(nil, errClosed)
+	for _, o := range slices.Concat(e.backlog, e.later, e.inbox.shut(errClosed)) {
+		if o != nil {
+			o.finish(nil, errClosed)
+		}
 	}
 	e.syncer.stop()
 	e.keeper.stop()

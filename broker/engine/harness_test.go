@@ -148,6 +148,7 @@ func definitions() *Definitions {
 func (b *bench) kill() {
 	e := b.engine
 	b.engine = nil
+	e.die() // who waits for other replicas
 	e.submitOwn(&callOp{do: func(w *writer) { w.closed = true }, done: func(error) {}})
 	<-e.done
 	for _, o := range slices.Concat(e.backlog, e.later, e.inbox.shut(errClosed)) {

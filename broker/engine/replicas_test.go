@@ -35,15 +35,25 @@ func (h *byHand) Confirmed() record.Pos {
 }
 
 func (h *byHand) Memory() bool { return false }
-func (h *byHand) Grown()       {}
+
+func (h *byHand) Grown() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.tellLocked()
+}
+
+// tellLocked wakes those who wait.
+func (h *byHand) tellLocked() {
+	close(h.moved)
+	h.moved = make(chan struct{})
+}
 
 func (h *byHand) hold(on bool) {
 	h.Confirmed()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.held = on
-	close(h.moved)
-	h.moved = make(chan struct{})
+	h.tellLocked()
 }
 
 func (h *byHand) Await(ctx context.Context, pos record.Pos) error {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"path/filepath"
 	"testing"
@@ -14,20 +13,13 @@ import (
 	"github.com/perigee-mq/perigee/controller/raft"
 	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/internal/rpc"
+	"github.com/perigee-mq/perigee/internal/testport"
 )
 
 // freeAddr is a loopback address on which nobody listened a moment ago, below those of clients.
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	for range 100 {
-		addr := fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(11000))
-		if ln, err := net.Listen("tcp", addr); err == nil {
-			_ = ln.Close()
-			return addr
-		}
-	}
-	t.Fatal("no free port")
-	return ""
+	return testport.Addr(t)
 }
 
 // startNode starts a controller on ports of its own and does not wait for it.

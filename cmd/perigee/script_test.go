@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/perigee-mq/perigee/internal/cfg"
 	"github.com/perigee-mq/perigee/internal/doctor"
+	"github.com/perigee-mq/perigee/internal/testport"
 )
 
 // scriptCommands are the commands of the scripts in testdata besides those of testscript.
@@ -177,10 +177,9 @@ func freePort(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: freeport VAR")
 	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	addr, err := testport.Find()
 	ts.Check(err)
-	ts.Setenv(args[0], ln.Addr().String())
-	ts.Check(ln.Close())
+	ts.Setenv(args[0], addr)
 }
 
 func jsonOut(ts *testscript.TestScript, neg bool, args []string) {

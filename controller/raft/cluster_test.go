@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +12,7 @@ import (
 
 	"github.com/perigee-mq/perigee/controller/state"
 	"github.com/perigee-mq/perigee/internal/mqerr"
+	"github.com/perigee-mq/perigee/internal/testport"
 )
 
 const patience = 30 * time.Second
@@ -21,15 +20,7 @@ const patience = 30 * time.Second
 // freeAddr is a loopback address on which nobody listened a moment ago, below those of clients.
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	for range 100 {
-		addr := fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(11000))
-		if ln, err := net.Listen("tcp", addr); err == nil {
-			_ = ln.Close()
-			return addr
-		}
-	}
-	t.Fatal("no free port")
-	return ""
+	return testport.Addr(t)
 }
 
 // trio is three nodes that found a cluster together.

@@ -3,8 +3,6 @@ package blackbox
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -13,6 +11,7 @@ import (
 	rmqv2 "github.com/perigee-mq/perigee/api/apache/rocketmq/v2"
 	adminv1 "github.com/perigee-mq/perigee/api/perigee/admin/v1"
 	"github.com/perigee-mq/perigee/internal/testbin"
+	"github.com/perigee-mq/perigee/internal/testport"
 )
 
 // cluster is one controller, the broker groups a and b, and two proxies, each a process.
@@ -31,17 +30,7 @@ type cluster struct {
 // freeAddr is a loopback address on which nobody listened a moment ago.
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	// Below the range from which the kernel takes the ports of clients: one of those could take it
-	// before the process listens.
-	for range 100 {
-		addr := fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(11000))
-		if ln, err := net.Listen("tcp", addr); err == nil {
-			_ = ln.Close()
-			return addr
-		}
-	}
-	t.Fatal("no free port")
-	return ""
+	return testport.Addr(t)
 }
 
 // newCluster starts a cluster. At the end all its processes must end well.

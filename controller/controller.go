@@ -52,6 +52,13 @@ type Options struct {
 	HTTPAddr string
 	// AdvertiseAddr is where others reach this node's Addr. Default: the address it listens on.
 	AdvertiseAddr string
+	// Dial connects to brokers and other controllers, RaftListen opens RaftAddr. Default: TCP.
+	Dial       func(ctx context.Context, addr string) (net.Conn, error)
+	RaftListen func(addr string) (net.Listener, error)
+	// RaftStore opens what keeps the log and the votes. Default: a file in DataDir.
+	RaftStore func() (raft.LogStore, error)
+	// Boot is the boot-time clock that leases run on. Default: that of this machine.
+	Boot func() time.Duration
 	// Silence is how long a broker may say nothing before its master is marked. Default 3 s.
 	Silence time.Duration
 	// Lease is how long a master may count on being the only one after it was told so, at least 500 ms. Default 3 s.
@@ -93,6 +100,11 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Rand == nil {
 		o.Rand = rand.Reader
+	}
+	if o.Dial == nil {
+		o.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "tcp", addr)
+		}
 	}
 	return o
 }
@@ -168,11 +180,11 @@ func (c *Controller) Run(ctx context.Context) (err error) {
 		}
 	}
 	c.addr = ln.Addr()
-	c.reg = registry.New(registry.Options{Silence: c.o.Silence, Lease: lease.Terms{Length: c.o.Lease}, FastFailover: c.o.FastFailover, Now: c.o.Now, Log: c.o.Log})
+	c.reg = registry.New(registry.Options{Silence: c.o.Silence, Lease: lease.Terms{Length: c.o.Lease}, FastFailover: c.o.FastFailover, Now: c.o.Now, Boot: c.o.Boot, Log: c.o.Log})
 	node := make(chan *raft.Node, 1) // leadership may come before Open returns
 	c.node, err = raft.Open(raft.Options{
 		Dir: c.o.DataDir, ID: c.o.ID, Addr: c.o.RaftAddr, Advertise: c.o.RaftAdvertise, Members: c.o.Members, Join: c.o.Join, Election: c.o.Election,
-		Release: c.o.Release, Log: c.o.Log, Rand: c.o.Rand,
+		Listen: c.o.RaftListen, Dial: c.o.Dial, Store: c.o.RaftStore, Release: c.o.Release, Log: c.o.Log, Rand: c.o.Rand,
 		Applied: c.reg.Applied, Restored: c.reg.Restore,
 		Leading: func(leads bool) { n := <-node; node <- n; c.lead(n, leads) },
 	})
@@ -223,7 +235,7 @@ func (c *Controller) found(n *raft.Node) error {
 }
 
 func (c *Controller) serve(ctx context.Context, ln net.Listener) error {
-	srv := server.New(server.Options{ID: c.o.ID, Node: c.node, Registry: c.reg, Release: c.o.Release, Now: c.o.Now, Log: c.o.Log})
+	srv := server.New(server.Options{ID: c.o.ID, Node: c.node, Registry: c.reg, Release: c.o.Release, Dial: c.o.Dial, Now: c.o.Now, Log: c.o.Log})
 	g := grpc.NewServer(append(rpc.ServerOptions(c.o.Log),
 		grpc.ChainUnaryInterceptor(srv.Interceptor()),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),

@@ -35,6 +35,8 @@ type Options struct {
 	Listener net.Listener
 	// Controller is a connection to the controller. Required.
 	Controller grpc.ClientConnInterface
+	// Dial connects to brokers. Default: TCP.
+	Dial func(ctx context.Context, address string) (net.Conn, error)
 	// Local is a broker in this process that is called directly; nil: all are reached by network.
 	Local LocalBroker
 	// Advertise is the address that routes name when a client named none, host:port. Required.
@@ -176,7 +178,7 @@ func (p *Proxy) connect() brokers {
 		return &local{broker: p.o.Local, name: p.o.Advertise, events: events}
 	}
 	return &remote{routes: p.routes, up: up, Pool: brokerconn.NewPool(brokerconn.Options{
-		Name: p.o.Advertise, Release: p.o.Release, Cluster: p.ctl.Cluster, Events: events, Link: p.o.Link, Log: p.o.Log,
+		Name: p.o.Advertise, Release: p.o.Release, Cluster: p.ctl.Cluster, Events: events, Link: p.o.Link, Dial: p.o.Dial, Log: p.o.Log,
 	})}
 }
 

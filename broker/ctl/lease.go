@@ -13,7 +13,8 @@ import (
 // concurrent use. Answers that are no records may rest on it: ask before and after the work. Times are those of
 // the boot-time clock.
 type Lease struct {
-	now func() time.Duration // nil: that of this machine
+	// Now is the clock; nil: that of this machine.
+	Now func() time.Duration
 
 	mu     sync.Mutex // guards the rest
 	epoch  uint64
@@ -21,8 +22,8 @@ type Lease struct {
 }
 
 func (l *Lease) clock() time.Duration {
-	if l.now != nil {
-		return l.now()
+	if l.Now != nil {
+		return l.Now()
 	}
 	return boottime.Now()
 }

@@ -33,7 +33,7 @@ func TestShardAndLease(t *testing.T) {
 		Client: c, Shard: 5, Replica: 2, Term: Term{Incarnation: 11, Epoch: 7}, Follows: true, Definer: &definer{},
 		Changed: func(v ShardView) { views <- v },
 		Report:  func() *controllerv1.ReplicaReport { return &controllerv1.ReplicaReport{WrittenEnd: 77} },
-		Lease:   Lease{now: func() time.Duration { return time.Duration(boot.Load()) }},
+		Lease:   Lease{Now: func() time.Duration { return time.Duration(boot.Load()) }},
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

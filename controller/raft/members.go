@@ -39,7 +39,7 @@ func (n *Node) Voters() ([]Voter, error) {
 
 // Look asks the raft port at an address who is there. Unavailable: nobody, or no controller.
 func (n *Node) Look(addr string) (id string, member bool, err error) {
-	conn, g, err := greet(addr, n.greeting(), greetTimeout)
+	conn, g, err := greet(n.o.Dial, addr, n.greeting(), greetTimeout)
 	if err != nil {
 		return "", false, mqerr.New(mqerr.Unavailable, "no controller answers at %s: %w", addr, err)
 	}

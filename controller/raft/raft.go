@@ -12,9 +12,11 @@
 package raft
 
 import (
+	"context"
 	"errors"
 	"io"
 	"log/slog"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -59,6 +61,11 @@ type Options struct {
 	// SnapshotEntries is how many entries make a new snapshot. Default 2048. The log keeps four times as many; a
 	// node that is further behind gets the snapshot.
 	SnapshotEntries uint64
+	// Listen and Dial open the port for other nodes and connect to theirs. Default: TCP.
+	Listen func(addr string) (net.Listener, error)
+	Dial   func(ctx context.Context, addr string) (net.Conn, error)
+	// Store opens what keeps the log and the votes. Default: a file in Dir.
+	Store func() (LogStore, error)
 	// Rand names a new directory. Default crypto/rand.
 	Rand io.Reader
 	// Release is that of this binary, for the sentence that an older one says.

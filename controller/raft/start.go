@@ -1,16 +1,16 @@
 package raft
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"log/slog"
+	"net"
 	"path/filepath"
 	"slices"
 	"time"
 
 	hraft "github.com/hashicorp/raft"
-	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
-	"go.etcd.io/bbolt"
 
 	"github.com/perigee-mq/perigee/controller/state"
 	"github.com/perigee-mq/perigee/internal/mqerr"
@@ -36,6 +36,18 @@ func (o *Options) complete() error {
 	}
 	if o.Rand == nil {
 		o.Rand = rand.Reader
+	}
+	if o.Listen == nil {
+		o.Listen = func(addr string) (net.Listener, error) { return net.Listen("tcp", addr) }
+	}
+	if o.Dial == nil {
+		o.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "tcp", addr)
+		}
+	}
+	if o.Store == nil {
+		dir := o.Dir
+		o.Store = func() (LogStore, error) { return openBolt(dir) }
 	}
 	if o.Applied == nil {
 		o.Applied = func(state.Version, []state.Event) {}
@@ -80,17 +92,13 @@ func (n *Node) start() error {
 		return mqerr.New(mqerr.Invalid, "controller directory %s: %w", n.o.Dir, err)
 	}
 	logger := newLogger(n.o.Log)
-	bolt, err := raftboltdb.New(raftboltdb.Options{
-		Path: filepath.Join(n.o.Dir, "raft.db"),
-		// The free list is found again by a scan at the start: one page less to write per command.
-		BoltOptions: &bbolt.Options{Timeout: time.Second, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType},
-	})
+	kept, err := n.o.Store()
 	if err != nil {
 		return mqerr.New(mqerr.Corrupt, "controller log %s: %w", filepath.Join(n.o.Dir, "raft.db"), err)
 	}
 	n.ballast = &ballast{fs: vfs.OS, dir: n.o.Dir, log: n.o.Log}
 	n.ballast.keep()
-	n.store = &store{BoltStore: bolt, fail: n.fail, ballast: n.ballast, closing: n.closing}
+	n.store = &store{LogStore: kept, fail: n.fail, ballast: n.ballast, closing: n.closing}
 	n.store.opening.Store(true)
 	logs, err := hraft.NewLogCache(512, n.store)
 	if err != nil {

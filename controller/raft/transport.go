@@ -1,6 +1,7 @@
 package raft
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"net"
@@ -33,7 +34,7 @@ func newTransport(o Options, n greeter, logger hclog.Logger) (hraft.ServerAddres
 		addr, t := hraft.NewInmemTransport(hraft.ServerAddress("local:" + o.ID))
 		return addr, t, nil
 	}
-	ln, err := net.Listen("tcp", o.Addr)
+	ln, err := o.Listen(o.Addr)
 	if err != nil {
 		return "", nil, mqerr.New(mqerr.Invalid, "raft address %s: %w", o.Addr, err)
 	}
@@ -41,7 +42,7 @@ func newTransport(o Options, n greeter, logger hclog.Logger) (hraft.ServerAddres
 	if name == "" {
 		name = ln.Addr().String()
 	}
-	t := hraft.NewNetworkTransportWithLogger(newPort(ln, name, n, o.Log), peerConnections, peerTimeout, peerLogger{logger})
+	t := hraft.NewNetworkTransportWithLogger(newPort(ln, name, n, o.Dial, o.Log), peerConnections, peerTimeout, peerLogger{logger})
 	return hraft.ServerAddress(name), t, nil
 }
 
@@ -59,6 +60,7 @@ type port struct {
 	ln   net.Listener
 	name string
 	n    greeter
+	dial dialer
 	log  *slog.Logger
 	good chan net.Conn
 	slot chan struct{} // a token for each stranger
@@ -72,8 +74,8 @@ type port struct {
 	open map[*peer]struct{} // connections that have greeted; nil after Close
 }
 
-func newPort(ln net.Listener, name string, n greeter, log *slog.Logger) *port {
-	p := &port{ln: ln, name: name, n: n, log: log, good: make(chan net.Conn), slot: make(chan struct{}, strangersMax), done: make(chan struct{}), told: map[string]bool{}, open: map[*peer]struct{}{}}
+func newPort(ln net.Listener, name string, n greeter, dial dialer, log *slog.Logger) *port {
+	p := &port{ln: ln, name: name, n: n, dial: dial, log: log, good: make(chan net.Conn), slot: make(chan struct{}, strangersMax), done: make(chan struct{}), told: map[string]bool{}, open: map[*peer]struct{}{}}
 	p.wg.Go(p.accept)
 	return p
 }
@@ -225,7 +227,7 @@ func (n named) String() string { return string(n) }
 
 // Dial connects to another node and greets it.
 func (p *port) Dial(addr hraft.ServerAddress, timeout time.Duration) (net.Conn, error) {
-	conn, g, err := greet(string(addr), p.n.greeting(), min(timeout, greetTimeout))
+	conn, g, err := greet(p.dial, string(addr), p.n.greeting(), min(timeout, greetTimeout))
 	if err != nil {
 		return nil, err
 	}
@@ -241,9 +243,14 @@ func (p *port) Dial(addr hraft.ServerAddress, timeout time.Duration) (net.Conn, 
 	return nil, errors.Join(err, conn.Close())
 }
 
+// dialer connects to an address.
+type dialer = func(context.Context, string) (net.Conn, error)
+
 // greet connects to an address and returns what is answered to a greeting.
-func greet(addr string, own greeting, timeout time.Duration) (net.Conn, greeting, error) {
-	conn, err := net.DialTimeout("tcp", addr, timeout)
+func greet(dial dialer, addr string, own greeting, timeout time.Duration) (net.Conn, greeting, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	conn, err := dial(ctx, addr)
 	if err != nil {
 		return nil, greeting{}, err
 	}

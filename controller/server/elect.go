@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"log/slog"
-	"net"
 	"sync"
 	"time"
 
@@ -77,7 +76,7 @@ func (s *Server) electing(id state.ShardID) *sync.Mutex {
 func (s *Server) probe(ctx context.Context, p registry.Probe) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", p.Address)
+	conn, err := s.o.Dial(ctx, p.Address)
 	if err == nil {
 		_ = conn.Close()
 		return

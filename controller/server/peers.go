@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"net"
 	"sync"
 	"time"
 
@@ -16,8 +17,10 @@ import (
 	"github.com/perigee-mq/perigee/internal/rpc"
 )
 
-// peers are the connections to other controllers, by address. The zero value is ready.
+// peers are the connections to other controllers, by address.
 type peers struct {
+	dial func(ctx context.Context, addr string) (net.Conn, error)
+
 	mu     sync.Mutex
 	conns  map[string]*grpc.ClientConn
 	closed bool
@@ -63,7 +66,7 @@ func (p *peers) get(addr string) (*grpc.ClientConn, error) {
 			break
 		}
 	}
-	c, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
+	c, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(p.dial),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(rpc.MessageBytesMax)),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}),
 		grpc.WithConnectParams(grpc.ConnectParams{

@@ -6,6 +6,7 @@ package server
 import (
 	"context"
 	"log/slog"
+	"net"
 	"sync"
 	"time"
 
@@ -58,6 +59,7 @@ type Options struct {
 	Node     Node
 	Registry *registry.Registry
 	Release  string
+	Dial     func(ctx context.Context, addr string) (net.Conn, error) // to brokers and other controllers
 	Now      func() time.Time
 	Log      *slog.Logger
 }
@@ -77,7 +79,7 @@ type Server struct {
 
 // New returns a server.
 func New(o Options) *Server {
-	return &Server{o: o, verify: verifier{ask: o.Node.Verify}}
+	return &Server{o: o, peers: peers{dial: o.Dial}, verify: verifier{ask: o.Node.Verify}}
 }
 
 // RegisterWith adds the services to a gRPC server.

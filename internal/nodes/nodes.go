@@ -52,6 +52,7 @@ var repeatable = []string{
 // Conn is safe for concurrent use. It implements grpc.ClientConnInterface.
 type Conn struct {
 	listed int // addresses that were given
+	more   []grpc.DialOption
 
 	mu     sync.Mutex // guards the rest
 	addrs  []string   // the given ones, and behind them those that were named by nodes
@@ -61,9 +62,9 @@ type Conn struct {
 }
 
 // New returns a connection to the controllers at addrs, host:port each. Nothing is connected yet. It begins
-// with any of them, so that proxies spread.
-func New(addrs []string) (*Conn, error) {
-	c := &Conn{conns: map[string]*grpc.ClientConn{}}
+// with any of them, so that proxies spread. Options are added to those of its connections.
+func New(addrs []string, options ...grpc.DialOption) (*Conn, error) {
+	c := &Conn{more: options, conns: map[string]*grpc.ClientConn{}}
 	for _, a := range addrs {
 		a = strings.TrimSpace(a)
 		if _, _, err := net.SplitHostPort(a); err != nil {
@@ -109,7 +110,7 @@ func (c *Conn) current() (addr string, conn *grpc.ClientConn, nodes int, err err
 		return addr, nil, 0, mqerr.New(mqerr.Draining, "this process is stopping")
 	}
 	if conn = c.conns[addr]; conn == nil {
-		if conn, err = dial(addr); err != nil {
+		if conn, err = dial(addr, c.more); err != nil {
 			return addr, nil, 0, err
 		}
 		c.conns[addr] = conn
@@ -117,13 +118,13 @@ func (c *Conn) current() (addr string, conn *grpc.ClientConn, nodes int, err err
 	return addr, conn, len(c.addrs), nil
 }
 
-func dial(addr string) (*grpc.ClientConn, error) {
-	return grpc.NewClient("dns:///"+addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
+func dial(addr string, more []grpc.DialOption) (*grpc.ClientConn, error) {
+	return grpc.NewClient("dns:///"+addr, append([]grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(rpc.MessageBytesMax)),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff: backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 500 * time.Millisecond}, MinConnectTimeout: reachWait,
-		}))
+		})}, more...)...)
 }
 
 // leave takes another node into use if from is the one: the leader that it named, or the next.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/perigee-mq/perigee/internal/crashtest/history"
+	"github.com/perigee-mq/perigee/internal/crashtest/load"
 )
 
 // episode is a number of rounds on one data directory, with one load.
@@ -24,7 +25,7 @@ type episode struct {
 	say    func(format string, args ...any)
 
 	place *place
-	load  *load
+	load  *load.Load
 	done  int // rounds
 }
 
@@ -37,16 +38,16 @@ func (e *episode) run() (err error) {
 	if err := e.place.start(); err != nil {
 		return err
 	}
-	if e.load, err = newLoad(e.place, e.seed); err != nil {
+	if e.load, err = load.New(e.place.service(), e.seed); err != nil {
 		return err
 	}
-	defer e.load.close()
-	if err := e.load.define(context.Background()); err != nil {
+	defer e.load.Close()
+	if err := e.load.Define(context.Background()); err != nil {
 		return err
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan struct{})
-	go func() { defer close(ended); e.load.run(ctx) }()
+	go func() { defer close(ended); e.load.Run(ctx) }()
 	err = e.kills()
 	stop()
 	<-ended
@@ -54,11 +55,11 @@ func (e *episode) run() (err error) {
 		return err
 	}
 	began := time.Now()
-	if err := e.load.drain(context.Background()); err != nil {
+	if err := e.load.Drain(context.Background()); err != nil {
 		return err
 	}
 	e.say("%s seed %d: everything was read in %v; %s", e.mode, e.seed, time.Since(began).Round(time.Millisecond), e.place.retained())
-	e.say("%s seed %d: calls by outcome, OK/FAIL/UNKNOWN: %s", e.mode, e.seed, summary(e.load.rec.Snapshot()))
+	e.say("%s seed %d: calls by outcome, OK/FAIL/UNKNOWN: %s", e.mode, e.seed, summary(e.load.Recorder().Snapshot()))
 	return e.check(true)
 }
 
@@ -89,7 +90,7 @@ func (e *episode) kills() error {
 		if err != nil {
 			return err
 		}
-		n := e.load.rec.Done()
+		n := e.load.Recorder().Done()
 		e.say("%s seed %d round %d: %s; %d operations; back after %v", e.mode, e.seed, i+1, what, n-before, back.Round(time.Millisecond))
 		before = n
 		if err := e.check(false); err != nil {
@@ -103,13 +104,13 @@ func (e *episode) kills() error {
 
 // check judges the history so far, and what the processes say.
 func (e *episode) check(drained bool) error {
-	ops := e.load.rec.Snapshot()
+	ops := e.load.Recorder().Snapshot()
 	for _, p := range e.place.procs {
-		for _, line := range p.complaints() {
+		for _, line := range p.Complaints() {
 			return fmt.Errorf("a process complains: %s", line)
 		}
 	}
-	bad := history.Check(ops, e.load.rules(drained))
+	bad := history.Check(ops, e.load.Rules(drained))
 	for _, v := range bad {
 		e.say("  %s", v)
 	}
@@ -128,7 +129,7 @@ func (e *episode) keep() error {
 	if err != nil {
 		return err
 	}
-	if err := history.Write(f, e.load.rec.Snapshot()); err != nil {
+	if err := history.Write(f, e.load.Recorder().Snapshot()); err != nil {
 		return err
 	}
 	return f.Close()

@@ -4,22 +4,26 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
 
+	"github.com/perigee-mq/perigee/internal/crashtest/load"
 	"github.com/perigee-mq/perigee/internal/testbin"
+	"github.com/perigee-mq/perigee/internal/testproc"
 )
 
 // place is a running service: one process, or a cluster of them.
 type place struct {
 	mode    string
-	short   bool              // it keeps old messages for a short time only
-	procs   []*process        // in the order of their starts
-	proxies []string          // addresses for clients
-	names   map[string]string // of broker groups by the address that deliveries name; none: there is one
-	victims [][]string        // what is killed in one round
-	brokers []string          // the processes that write a log
+	short   bool                // it keeps old messages for a short time only
+	procs   []*testproc.Process // in the order of their starts
+	data    map[string]string   // directories of brokers
+	proxies []string            // addresses for clients
+	names   map[string]string   // of broker groups by the address that deliveries name; none: there is one
+	victims [][]string          // what is killed in one round
+	brokers []string            // the processes that write a log
 }
 
 // small settings make what happens seldom happen often.
@@ -38,9 +42,9 @@ func newPlace(mode, dir string, retention bool) (*place, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &place{mode: mode, short: retention}
+	p := &place{mode: mode, short: retention, data: map[string]string{}}
 	add := func(name string, args ...string) {
-		p.procs = append(p.procs, newProcess(name, bin, filepath.Join(dir, name+".log"), args...))
+		p.procs = append(p.procs, testproc.New(name, filepath.Join(dir, name+".log"), []string{bin}, args, deleted))
 	}
 	if mode == "dev" {
 		grpc, err := freeAddr()
@@ -48,7 +52,7 @@ func newPlace(mode, dir string, retention bool) (*place, error) {
 			return nil, err
 		}
 		add("dev", append([]string{"dev", "--data-dir", filepath.Join(dir, "dev"), "--grpc-addr", grpc, "--http-addr", "127.0.0.1:0"}, small...)...)
-		p.procs[0].data = filepath.Join(dir, "dev", "broker")
+		p.data["dev"] = filepath.Join(dir, "dev", "broker")
 		p.proxies, p.victims, p.brokers = []string{grpc}, [][]string{{"dev"}}, []string{"dev"}
 		return p, nil
 	}
@@ -66,7 +70,7 @@ func newPlace(mode, dir string, retention bool) (*place, error) {
 	add("controller", "controller", "--data-dir", filepath.Join(dir, "controller"), "--addr", addrs[0], "--raft-addr", addrs[1])
 	for i, group := range []string{"a", "b"} {
 		add(group, append([]string{"broker", "--data-dir", filepath.Join(dir, group), "--addr", addrs[2+i], "--group", group, "--id", "1", "--controller", addrs[0]}, small...)...)
-		p.proc(group).data = filepath.Join(dir, group)
+		p.data[group] = filepath.Join(dir, group)
 	}
 	for i := range 2 {
 		add(fmt.Sprint("proxy", i), "proxy", "--grpc-addr", addrs[4+i], "--http-addr", "127.0.0.1:0", "--controller", addrs[0], "--auto-create=false")
@@ -89,9 +93,9 @@ func newPlace(mode, dir string, retention bool) (*place, error) {
 	return p, nil
 }
 
-func (p *place) proc(name string) *process {
+func (p *place) proc(name string) *testproc.Process {
 	for _, q := range p.procs {
-		if q.name == name {
+		if q.Name == name {
 			return q
 		}
 	}
@@ -105,24 +109,23 @@ func (p *place) start(names ...string) error {
 		began[n] = true
 	}
 	for _, q := range p.procs {
-		if len(names) > 0 && !began[q.name] {
+		if len(names) > 0 && !began[q.Name] {
 			continue
 		}
-		if err := q.launch(); err != nil {
+		if err := q.Launch(); err != nil {
 			return err
 		}
-		if q.name == "controller" && len(names) == 0 { // the first start of all
-			if err := q.serving(); err != nil {
+		if q.Name == "controller" && len(names) == 0 { // the first start of all
+			if err := q.Serving(); err != nil {
 				return err
 			}
-			q.ready <- true
 		}
 	}
 	for _, q := range p.procs {
-		if len(names) > 0 && !began[q.name] {
+		if len(names) > 0 && !began[q.Name] {
 			continue
 		}
-		if err := q.serving(); err != nil {
+		if err := q.Serving(); err != nil {
 			return err
 		}
 	}
@@ -132,14 +135,14 @@ func (p *place) start(names ...string) error {
 // end kills all that is there.
 func (p *place) end() {
 	for _, q := range p.procs {
-		q.end()
+		q.End()
 	}
 }
 
 // kill ends processes, as nearly at once as it can be.
 func (p *place) kill(names []string) error {
 	for _, n := range names {
-		if err := p.proc(n).kill(); err != nil {
+		if err := p.proc(n).Kill(); err != nil {
 			return err
 		}
 	}
@@ -164,13 +167,13 @@ func (p *place) round(rng *rand.Rand) (what string, back time.Duration, err erro
 	switch n := rng.IntN(100); {
 	case n < 20: // once more while it comes back, perhaps twice
 		for range 1 + rng.IntN(2) {
-			recovering := broker.when("recovery started")
+			recovering := broker.When("recovery started")
 			for _, n := range names {
-				if err := p.proc(n).launch(); err != nil {
+				if err := p.proc(n).Launch(); err != nil {
 					return "", 0, err
 				}
 			}
-			if slices.Contains(names, broker.name) && await(recovering, time.Second) {
+			if slices.Contains(names, broker.Name) && testproc.Await(recovering, time.Second) {
 				again += ", again in its recovery"
 			} else {
 				again += ", again in its start"
@@ -190,8 +193,8 @@ func (p *place) round(rng *rand.Rand) (what string, back time.Duration, err erro
 		}
 		again = ", again when it served"
 	}
-	if slices.Contains(names, broker.name) && rng.IntN(8) == 0 {
-		if err := broker.forget(); err != nil {
+	if slices.Contains(names, broker.Name) && rng.IntN(8) == 0 {
+		if err := p.forget(broker.Name); err != nil {
 			return "", 0, err
 		}
 		again += ", without the files of its views"
@@ -203,6 +206,19 @@ func (p *place) round(rng *rand.Rand) (what string, back time.Duration, err erro
 	return fmt.Sprintf("%v killed %s%s", names, when, again), time.Since(began), nil
 }
 
+// forget removes the files of all views of a broker that is down: they can be made from the log.
+func (p *place) forget(broker string) error {
+	for _, view := range []string{"checkpoint", "queue", "index", "dedup"} {
+		if err := os.RemoveAll(filepath.Join(p.data[broker], view)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// deleted is what a broker logs when retention has deleted something.
+const deleted = "retention: old messages were deleted"
+
 // retained says what retention did.
 func (p *place) retained() string {
 	if !p.short {
@@ -210,9 +226,7 @@ func (p *place) retained() string {
 	}
 	n := 0
 	for _, q := range p.procs {
-		q.mu.Lock()
-		n += q.gone
-		q.mu.Unlock()
+		n += q.Count(deleted)
 	}
 	return fmt.Sprintf("retention deleted %d times", n)
 }
@@ -225,7 +239,7 @@ var moments = []struct{ line, says string }{
 }
 
 // moment waits until it is time to kill, and says when that is.
-func (p *place) moment(rng *rand.Rand, broker *process) string {
+func (p *place) moment(rng *rand.Rand, broker *testproc.Process) string {
 	pause(time.Duration(100+rng.IntN(700)) * time.Millisecond)
 	if rng.IntN(5) < 3 {
 		return "at random"
@@ -237,15 +251,20 @@ func (p *place) moment(rng *rand.Rand, broker *process) string {
 	case p.short && rng.IntN(2) == 0: // the step is long, and rare
 		m = moments[last]
 	}
-	if !await(broker.when(m.line), 2*time.Second) {
+	if !testproc.Await(broker.When(m.line), 2*time.Second) {
 		return "at random"
 	}
 	pause(time.Duration(rng.Int64N(int64(6 * time.Millisecond))))
 	return m.says
 }
 
+// service is what the load is for.
+func (p *place) service() load.Service {
+	return load.Service{Proxies: p.proxies, Names: p.names, Groups: p.brokers, Short: p.short}
+}
+
 // pause lets time pass: what is killed at random moments is to work until then.
-func pause(d time.Duration) { await(nil, d) }
+func pause(d time.Duration) { testproc.Await(nil, d) }
 
 // freeAddr is a loopback address on which nobody listened a moment ago.
 func freeAddr() (string, error) {

@@ -1,4 +1,6 @@
-package crashtest
+// Package load is a load of everything that clients of the public protocol can do, for tests in which processes
+// die and networks fail meanwhile. What it saw is in a history.
+package load
 
 import (
 	"context"
@@ -16,23 +18,38 @@ import (
 	"github.com/perigee-mq/perigee/internal/crashtest/history"
 )
 
-// load makes calls of every kind while processes come and go, and takes them down.
-type load struct {
+// Service is what the load is for.
+type Service struct {
+	// Proxies are the addresses for clients.
+	Proxies []string
+	// Names are the broker groups by the addresses that deliveries name; nil: there is one, "dev".
+	Names map[string]string
+	// Groups are the names of the broker groups.
+	Groups []string
+	// Short says that old messages are kept for a short time only.
+	Short bool
+	// Replicated says that broker groups have several replicas, so that topics have no flush policy of their own.
+	Replicated bool
+}
+
+// Load makes calls of every kind while processes come and go, and takes them down.
+type Load struct {
 	rec   *history.Recorder
-	place *place
+	at    Service
 	seed  uint64
 	conns []*grpc.ClientConn
 	seq   atomic.Int64 // message ids
 	verbs sync.Map     // of half messages: whether they are to be committed
 }
 
-func newLoad(p *place, seed uint64) (*load, error) {
-	l := &load{rec: history.NewRecorder(), place: p, seed: seed}
+// New returns a load whose clients take their random numbers from seed.
+func New(at Service, seed uint64) (*Load, error) {
+	l := &Load{rec: history.NewRecorder(), at: at, seed: seed}
 	for range 2 {
-		for _, addr := range p.proxies {
+		for _, addr := range at.Proxies {
 			conn, err := dial(addr)
 			if err != nil {
-				l.close()
+				l.Close()
 				return nil, err
 			}
 			l.conns = append(l.conns, conn)
@@ -41,14 +58,18 @@ func newLoad(p *place, seed uint64) (*load, error) {
 	return l, nil
 }
 
-func (l *load) close() {
+// Close closes the connections.
+func (l *Load) Close() {
 	for _, c := range l.conns {
 		_ = c.Close()
 	}
 }
 
+// Recorder holds the history.
+func (l *Load) Recorder() *history.Recorder { return l.rec }
+
 // client returns a client of its own name and random numbers.
-func (l *load) client(name string) *client {
+func (l *Load) client(name string) *client {
 	h := uint64(0)
 	for _, b := range []byte(name) {
 		h = h*31 + uint64(b)
@@ -71,8 +92,8 @@ const (
 
 // reads are the groups and what they read. Where old messages go, somebody must read every topic, or they
 // stay.
-func (l *load) reads() []history.Sub {
-	if !l.place.short {
+func (l *Load) reads() []history.Sub {
+	if !l.at.Short {
 		return append(always, history.Sub{Group: groupDying, Topic: topicFragile})
 	}
 	return append(always, history.Sub{Group: groupMain, Topic: topicPulled})
@@ -89,17 +110,21 @@ var always = []history.Sub{
 	{Group: groupResets, Topic: topicResets},
 }
 
-func (l *load) rules(drained bool) history.Rules {
+// Rules are those by which the history is judged: drained after Drain, when all has been read.
+func (l *Load) Rules(drained bool) history.Rules {
 	return history.Rules{
-		OneHome: l.place.names == nil, Slack: history.Time(5 * time.Millisecond), Letters: map[string]string{topicFragile: lettersTopic},
-		Drained: drained, Reads: l.reads(), Retention: l.place.short,
+		OneHome: l.at.Names == nil, Slack: history.Time(5 * time.Millisecond), Letters: map[string]string{topicFragile: lettersTopic},
+		Drained: drained, Reads: l.reads(), Retention: l.at.Short,
 	}
 }
 
-// define makes the topics and groups.
-func (l *load) define(ctx context.Context) error {
+// Define makes the topics and groups.
+func (l *Load) Define(ctx context.Context) error {
 	c := l.client("define")
 	async, one := controllerv1.FlushPolicy_FLUSH_POLICY_ASYNC, int32(4)
+	if l.at.Replicated {
+		async = controllerv1.FlushPolicy_FLUSH_POLICY_UNSPECIFIED
+	}
 	for _, t := range []*controllerv1.PutTopicRequest{
 		{Name: topicNormal, Type: controllerv1.TopicType_TOPIC_TYPE_NORMAL},
 		{Name: topicAsync, Type: controllerv1.TopicType_TOPIC_TYPE_NORMAL, Flush: async},
@@ -157,15 +182,15 @@ func (c *client) insist(ctx context.Context, what string, do func(context.Contex
 	return nil
 }
 
-// run keeps all clients busy until ctx ends and their calls are over.
-func (l *load) run(ctx context.Context) {
+// Run keeps all clients busy until ctx ends and their calls are over.
+func (l *Load) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	start := func(name string, do func(c *client)) {
 		c := l.client(name)
 		wg.Go(func() { do(c) })
 	}
 	topics := []string{topicNormal, topicNormal, topicAsync, topicPriority, topicPulled, topicResets}
-	if !l.place.short {
+	if !l.at.Short {
 		topics = append(topics, topicFragile)
 	}
 	for i, topic := range topics {

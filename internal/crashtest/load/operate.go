@@ -1,4 +1,4 @@
-package crashtest
+package load
 
 import (
 	"context"
@@ -35,7 +35,7 @@ func (c *client) queues(ctx context.Context, topic string) []*rmqv2.MessageQueue
 // queueOf is a queue as the history names it.
 func (c *client) queueOf(q *rmqv2.MessageQueue) history.Queue {
 	out := history.Queue{Topic: q.GetTopic().GetName(), Broker: "dev", ID: q.GetId()}
-	if c.l.place.names != nil {
+	if c.l.at.Names != nil {
 		out.Broker = q.GetBroker().GetName()
 	}
 	return out
@@ -231,7 +231,7 @@ func (c *client) reset(ctx context.Context, begin bool) history.Outcome {
 // redrive moves a few dead letters back.
 func (c *client) redrive(ctx context.Context) {
 	most := int32(1 + c.rng.IntN(4))
-	broker := c.l.place.brokers[c.rng.IntN(len(c.l.place.brokers))]
+	broker := c.l.at.Groups[c.rng.IntN(len(c.l.at.Groups))]
 	c.define(ctx, history.Redrive, func(op *history.Op) { op.Topic, op.Most = lettersTopic, int64(most) }, func(ctx context.Context, a *history.Op) error {
 		resp, err := c.admin().RedriveDeadLetters(ctx, &adminv1.RedriveDeadLettersRequest{Topic: lettersTopic, Broker: broker, Max: most})
 		a.N = int64(resp.GetRedriven())

@@ -1,4 +1,4 @@
-package crashtest
+package load
 
 import (
 	"context"
@@ -25,7 +25,7 @@ import (
 
 // client makes calls through any proxy, and takes them down.
 type client struct {
-	l    *load
+	l    *Load
 	name string
 	rng  *rand.Rand
 }
@@ -183,8 +183,8 @@ func (c *client) item(topic string, m *rmqv2.Message) history.Item {
 		ID: sys.GetMessageId(), Body: digest(m.GetBody()), Key: sys.GetMessageGroup() + sys.GetLiteTopic(), Attempt: sys.GetDeliveryAttempt(), Outcome: history.OK,
 		Place: history.Place{Topic: topic, Broker: "dev", Queue: sys.GetQueueId(), Offset: sys.GetQueueOffset()},
 	}
-	if c.l.place.names != nil {
-		it.Place.Broker = c.l.place.names[sys.GetStoreHost()]
+	if c.l.at.Names != nil {
+		it.Place.Broker = c.l.at.Names[sys.GetStoreHost()]
 	}
 	return it
 }

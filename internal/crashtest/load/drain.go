@@ -1,4 +1,4 @@
-package crashtest
+package load
 
 import (
 	"context"
@@ -14,9 +14,9 @@ import (
 // drainTime is how long it may take to read everything: leases of 12 s end meanwhile.
 const drainTime = time.Minute
 
-// drain ends all that is open, reads everything with the groups of the load until nothing is left, and
+// Drain ends all that is open, reads everything with the groups of the load until nothing is left, and
 // then all that is stored with one more. The processes stay up from here on.
-func (l *load) drain(ctx context.Context) error {
+func (l *Load) Drain(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, drainTime)
 	defer cancel()
 	c := l.client("drain")
@@ -89,7 +89,7 @@ func each(subs []history.Sub, do func(history.Sub) error) error {
 }
 
 // has tells whether a topic is there.
-func (l *load) has(ctx context.Context, topic string) (is bool) {
+func (l *Load) has(ctx context.Context, topic string) (is bool) {
 	c := l.client("list")
 	_ = c.insist(ctx, "topics", func(ctx context.Context) error {
 		resp, err := c.admin().ListTopics(ctx, &adminv1.ListTopicsRequest{})
@@ -137,7 +137,7 @@ func (c *client) resolve(ctx context.Context) error {
 }
 
 // empty reads a topic with a group until nothing of it is left, acknowledging what comes.
-func (l *load) empty(ctx context.Context, r history.Sub) error {
+func (l *Load) empty(ctx context.Context, r history.Sub) error {
 	c := l.client("drain-" + r.Group + "-" + r.Topic)
 	state := ""
 	for ctx.Err() == nil {

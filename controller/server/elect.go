@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"log/slog"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -49,9 +48,11 @@ func (s *Server) Elections(ctx context.Context) {
 
 // elect gives a shard a master if it needs one and somebody may be it.
 func (s *Server) elect(ctx context.Context, id state.ShardID) {
-	mu := s.electing(id)
-	mu.Lock()
-	defer mu.Unlock()
+	done, err := s.electing(ctx, id)
+	if err != nil {
+		return
+	}
+	defer done()
 	e, ok := s.o.Registry.Election(id)
 	if !ok {
 		return
@@ -66,10 +67,17 @@ func (s *Server) elect(ctx context.Context, id state.ShardID) {
 		slog.Uint64("epoch", uint64(r.Shard.Epoch)), slog.String("reason", string(e.Reason)))
 }
 
-// electing is the lock of a shard's elections: one at a time.
-func (s *Server) electing(id state.ShardID) *sync.Mutex {
-	mu, _ := s.locks.LoadOrStore(id, new(sync.Mutex))
-	return mu.(*sync.Mutex)
+// electing waits until nobody else elects a master for a shard: one at a time. It is held for a round of consensus, so
+// who waits may give up.
+func (s *Server) electing(ctx context.Context, id state.ShardID) (done func(), err error) {
+	c, _ := s.locks.LoadOrStore(id, make(chan struct{}, 1))
+	turn := c.(chan struct{})
+	select {
+	case turn <- struct{}{}:
+		return func() { <-turn }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // probe looks whether a master whose stream has broken still accepts connections.

@@ -74,7 +74,7 @@ type Server struct {
 	wg     sync.WaitGroup
 	peers  peers
 	verify verifier
-	locks  sync.Map // state.ShardID -> *sync.Mutex: one election of a shard at a time
+	locks  sync.Map // state.ShardID -> chan struct{}: one election of a shard at a time
 }
 
 // New returns a server.

@@ -121,9 +121,11 @@ func (s *Server) electUnclean(ctx context.Context, h *state.Shard, to state.Repl
 			return nil, mqerr.New(mqerr.Unavailable, "broker group %q: the lease of replica %d is not over yet: ask again", h.Name, h.Master)
 		}
 	}
-	mu := s.electing(h.ID)
-	mu.Lock()
-	defer mu.Unlock()
+	free, err := s.electing(ctx, h.ID)
+	if err != nil {
+		return nil, err
+	}
+	defer free()
 	done, err := s.o.Node.Apply(state.UncleanElect{Shard: h.ID, Epoch: h.Epoch, Winner: to, Inc: h.Replica(to).Incarnation, Token: r.GetToken()})
 	if err != nil {
 		return nil, err

@@ -80,3 +80,36 @@ func (m *FS) Clone() *FS {
 	found.durable = maps.Clone(found.live)
 	return found
 }
+
+// Fork returns the file system as the next process finds it when the one that uses it is killed now: all as it is
+// read, what was not synced still at risk, no locks, and the power on. This one stays as it is.
+func (m *FS) Fork() *FS {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	found := New()
+	maps.Copy(found.dirs, m.dirs)
+	found.usage, found.budget = m.usage, m.budget
+	copies := map[*node]*node{nil: nil}
+	of := func(n *node) *node {
+		if c, is := copies[n]; is {
+			return c
+		}
+		g := newNode()
+		g.live, g.stable = bytes.Clone(n.live), bytes.Clone(n.stable)
+		for s, past := range n.dirty {
+			g.dirty[s] = slices.Clone(past)
+		}
+		copies[n] = g
+		return g
+	}
+	for name, n := range m.live {
+		found.live[name] = of(n)
+	}
+	for name, n := range m.durable {
+		found.durable[name] = of(n)
+	}
+	for _, c := range m.pending {
+		found.pending = append(found.pending, change{c.from, c.to, of(c.node)})
+	}
+	return found
+}

@@ -30,9 +30,15 @@ type client struct {
 	rng  *rand.Rand
 }
 
-func dial(addr string) (*grpc.ClientConn, error) {
-	return grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDisableRetry(),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1.2, MaxDelay: 50 * time.Millisecond}, MinConnectTimeout: time.Second}))
+func (s Service) dial(addr string) (*grpc.ClientConn, error) {
+	options := []grpc.DialOption{
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDisableRetry(),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1.2, MaxDelay: 50 * time.Millisecond}, MinConnectTimeout: time.Second}),
+	}
+	if s.Dial != nil {
+		options = append(options, grpc.WithContextDialer(s.Dial))
+	}
+	return grpc.NewClient("passthrough:///"+addr, options...)
 }
 
 func (c *client) conn() *grpc.ClientConn { return c.l.conns[c.rng.IntN(len(c.l.conns))] }
@@ -86,7 +92,7 @@ func (c *client) wait(ctx context.Context, d time.Duration) {
 // ready paces a caller after a call.
 func (c *client) pace(ctx context.Context, o history.Outcome) {
 	if o == history.OK {
-		c.wait(ctx, time.Duration(c.rng.IntN(12))*time.Millisecond)
+		c.wait(ctx, time.Duration(c.rng.Int64N(int64(c.l.at.Pause))))
 		return
 	}
 	c.wait(ctx, 20*time.Millisecond)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,6 +31,10 @@ type Service struct {
 	Short bool
 	// Replicated says that broker groups have several replicas, so that topics have no flush policy of their own.
 	Replicated bool
+	// Dial connects to proxies. Default: TCP.
+	Dial func(ctx context.Context, addr string) (net.Conn, error)
+	// Pause is how long at most a client waits after a call that has succeeded, before it makes the next. Default 12 ms.
+	Pause time.Duration
 }
 
 // Load makes calls of every kind while processes come and go, and takes them down.
@@ -44,10 +49,13 @@ type Load struct {
 
 // New returns a load whose clients take their random numbers from seed.
 func New(at Service, seed uint64) (*Load, error) {
+	if at.Pause <= 0 {
+		at.Pause = 12 * time.Millisecond
+	}
 	l := &Load{rec: history.NewRecorder(), at: at, seed: seed}
 	for range 2 {
 		for _, addr := range at.Proxies {
-			conn, err := dial(addr)
+			conn, err := at.dial(addr)
 			if err != nil {
 				l.Close()
 				return nil, err

@@ -1,11 +1,15 @@
 // Package broker is one replica of one broker group: a store, the engine over it, a session with the
-// controller, and the link that proxies use.
+// controller, and the port that proxies and other replicas use.
+//
+// A replica follows or leads as the controller says (role.go). Its engine is a standby while it follows: its views come
+// after what is confirmed. To lead it begins an epoch of its own in the log; what it led ends with its engine, and a new
+// one is opened, because views of a master may be ahead of what is confirmed.
 package broker
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -13,65 +17,105 @@ import (
 
 	"github.com/perigee-mq/perigee/broker/ctl"
 	"github.com/perigee-mq/perigee/broker/engine"
+	"github.com/perigee-mq/perigee/broker/repl"
+	"github.com/perigee-mq/perigee/broker/repl/quorum"
 	"github.com/perigee-mq/perigee/broker/server"
 	"github.com/perigee-mq/perigee/internal/brokerapi"
 	"github.com/perigee-mq/perigee/internal/mqerr"
+	"github.com/perigee-mq/perigee/internal/obs"
 	"github.com/perigee-mq/perigee/store"
-	"github.com/perigee-mq/perigee/store/commitlog"
 	"github.com/perigee-mq/perigee/store/record"
+	"github.com/perigee-mq/perigee/store/replica"
 )
 
 // Broker is one running replica.
 type Broker struct {
 	o      Options
-	store  *store.Store
-	before uint64 // incarnation of the run before
-	engine *engine.Engine
-	term   ctl.Term
 	ready  chan struct{}
 	failed chan error
+	client *ctl.Client
 
-	link     *server.Server // nil without a listener
+	link     *server.Server // nil without a listener: then it can't be one of several replicas
+	streams  *repl.Service
 	log      logMetrics
 	stopping atomic.Bool
-	recovery engine.Recovery
-	running  atomic.Pointer[engine.Engine] // set when recovered
-	look     chan struct{}                 // holds a token when the disk is to be looked at now
-	wanted   *ctl.Wanted                   // topics of its own that the engine needs
+	recovery atomic.Pointer[engine.Recovery]
+	look     chan struct{} // holds a token when the disk is to be looked at now
+	looking  sync.Mutex    // held while it is, and while what is looked at goes away
+	wanted   *ctl.Wanted   // topics of its own that the engine needs
+	group    latest        // the broker group as the controller shows it
+	now      atomic.Pointer[present]
+	counts   counts
+
+	// Owned by the goroutine of Run.
+	store   *store.Store
+	before  uint64 // incarnation of the run before
+	engine  *engine.Engine
+	standby bool // the engine was opened as one
+	meters  []*obs.Instruments
+	term    ctl.Term
+	self    quorum.Member
+	session *ctl.Session
+	led     record.Epoch   // the highest epoch that was begun here
+	index   *replica.Index // of the whole log, nil: the engine tells it
+	confirm record.Pos     // what is known as confirmed
+	readied bool
 }
 
 // New returns a broker that has not started.
 func New(o Options) *Broker {
 	o = o.withDefaults()
-	b := &Broker{o: o, ready: make(chan struct{}), failed: make(chan error, 1), wanted: ctl.NewWanted(), look: make(chan struct{}, 1)}
+	b := &Broker{
+		o: o, ready: make(chan struct{}), failed: make(chan error, 1), wanted: ctl.NewWanted(), look: make(chan struct{}, 1),
+		client: ctl.New(o.Controller, o.Log), streams: &repl.Service{}, group: newLatest(),
+	}
+	b.recovery.Store(new(engine.Recovery))
+	b.now.Store(&present{role: Starting})
 	if o.Listener != nil {
-		b.link = server.New(server.Options{Release: o.Release, Name: fmt.Sprintf("%s/%d", o.Group, o.ID), Link: o.Link, LinksMax: o.LinksMax, Log: o.Log})
+		b.link = server.New(server.Options{Release: o.Release, Name: b.name(), Link: o.Link, LinksMax: o.LinksMax, Replication: b.streams, Log: o.Log})
 	}
 	return b
 }
 
-// Ready is closed when the broker serves: recovered, registered, its epoch begun, its definitions
-// logged.
+func (b *Broker) name() string { return fmt.Sprintf("%s/%d", b.o.Group, b.o.ID) }
+
+// Ready is closed when the broker does its work for the first time: it leads, and its definitions are logged, or it
+// follows and has what its master has.
 func (b *Broker) Ready() <-chan struct{} { return b.ready }
 
-// Attach opens the broker for a proxy of the same process. It must be called after Ready.
+// Attach opens the broker for a proxy of the same process. NotLeader if it does not lead.
 func (b *Broker) Attach(proxy string, ev brokerapi.Events) (brokerapi.Broker, error) {
-	return b.engine.Attach(proxy, ev)
+	e := b.now.Load().engine
+	if e == nil {
+		return nil, mqerr.New(mqerr.NotLeader, "broker %s is starting", b.name())
+	}
+	return e.Attach(proxy, ev)
 }
 
-// Leads is the shard and epoch that the broker leads; valid after Ready.
+// Leads is the shard and epoch that the broker leads; an epoch of 0 if none.
 func (b *Broker) Leads() (brokerapi.ShardID, brokerapi.Epoch) {
-	return brokerapi.ShardID(b.term.ShardID), brokerapi.Epoch(b.term.Epoch)
+	p := b.now.Load()
+	return brokerapi.ShardID(p.shard), brokerapi.Epoch(p.epoch)
 }
 
-// Term is what the controller gave to this process; valid after Ready.
-func (b *Broker) Term() ctl.Term { return b.term }
+// Written is the end of the log in bytes, 0 before it is known.
+func (b *Broker) Written() int64 {
+	if p := b.now.Load(); p.log != nil {
+		return int64(p.log.Written())
+	}
+	return 0
+}
 
-// Written is the end of the log in bytes; valid after Ready.
-func (b *Broker) Written() int64 { return int64(b.store.Log().Written()) }
+// First is the position where the log begins, 0 before it is known.
+func (b *Broker) First() int64 {
+	if p := b.now.Load(); p.log != nil {
+		return int64(p.log.First())
+	}
+	return 0
+}
 
-// Run serves until ctx ends, then drains: links are told, requests under way answered, the views
-// saved and the clean-shutdown marker written. An error means that the broker could not start or had
+// Run serves until ctx ends, then drains: links are told, requests under way answered, another replica may lead, the
+// views are saved and the clean-shutdown marker is written. An error means that the broker could not start or had
 // to stop; what was acknowledged is in the log.
 func (b *Broker) Run(ctx context.Context) error {
 	if b.link == nil {
@@ -81,7 +125,7 @@ func (b *Broker) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return b.link.Serve(b.o.Listener) })
 	g.Go(func() error {
-		defer b.drainLink(ctx)
+		defer b.closePort(ctx)
 		return b.run(ctx)
 	})
 	return g.Wait()
@@ -90,123 +134,80 @@ func (b *Broker) Run(ctx context.Context) error {
 func (b *Broker) run(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() {
 		b.stopping.Store(true)
-		b.recovery.Stop()
+		b.recovery.Load().Stop()
 	})
 	defer stop()
-	if err := b.open(); err != nil {
-		return err
+	for {
+		again, err := b.live(ctx)
+		if !again || err != nil || ctx.Err() != nil {
+			return err
+		}
 	}
-	client := ctl.New(b.o.Controller, b.o.Log)
-	if err := b.join(ctx, client); err != nil {
-		return b.abandon(err)
-	}
-	return b.serve(ctx, client)
 }
 
-// drainLink ends the links: their proxies are told, requests under way answered. A second time does nothing.
-func (b *Broker) drainLink(ctx context.Context) {
-	if b.link == nil {
-		return
-	}
+// closePort ends the links and the streams of followers.
+func (b *Broker) closePort(ctx context.Context) {
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.o.DrainTimeout)
 	defer cancel()
 	b.link.Drain(drain)
+	b.link.Stop(drain)
 }
 
-// defined begins the service: the broker's definitions are logged.
-func (b *Broker) defined() {
-	close(b.ready)
-	if b.link != nil {
-		b.link.SetServing(true)
+// live is one incarnation: from the directory to its end. again tells that the next one is to be begun at once.
+func (b *Broker) live(ctx context.Context) (again bool, err error) {
+	if err := b.open(nil); err != nil {
+		return false, err
 	}
+	if err := b.join(ctx); err != nil {
+		return false, b.abandon(err)
+	}
+	b.session = ctl.NewSession(b.client, b.term.ShardID, b.o.ID, b.term)
+	b.session.Release, b.session.Follows, b.session.Changed, b.session.Report = b.o.Release, b.link != nil, b.group.put, b.report
+	// What runs beside the role outlives it: who leaves tells the controller.
+	beside, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	g, beside := errgroup.WithContext(beside)
+	role, stop := context.WithCancel(ctx)
+	defer stop()
+	defer context.AfterFunc(beside, stop)()
+	g.Go(func() error { return b.session.Run(beside) })
+	g.Go(func() error { b.watchSpace(beside); return nil })
+	g.Go(func() error { b.wanted.Run(beside, b.client, b.term.ShardID); return nil })
+	again, err = b.play(role)
+	end()
+	if e := g.Wait(); e != nil {
+		again, err = false, e
+	}
+	return again, b.close(err)
 }
 
-// open takes the directory and recovers the views.
-func (b *Broker) open() error {
-	st, err := store.Open(store.Options{FS: b.o.FS, Dir: b.o.DataDir, SegmentBytes: b.o.SegmentBytes, DropRate: b.o.DropRate, DuplicateWindow: b.o.DuplicateWindow, DuplicateBytes: b.o.DuplicateBytes, SkipDamage: b.o.SkipDamage, Log: b.o.Log, LogEvents: b.logEvents()})
+// close ends what is open, and leaves the directory so that the next start reads no log, if nothing failed.
+func (b *Broker) close(err error) error {
+	if b.store == nil {
+		return err
+	}
+	b.hide()
+	defer b.closed()
+	if b.engine != nil {
+		if _, e := b.engine.Close(); err == nil {
+			err = e
+		}
+	}
 	if err != nil {
+		_ = b.store.Close()
 		return err
 	}
-	b.store = st
-	if b.o.Metrics != nil {
-		if err := b.registerLog(st.Log()); err != nil {
-			return errors.Join(err, st.Close())
-		}
-	}
-	o := b.o.Engine
-	o.Store, o.SkipDamage = st, b.o.SkipDamage
-	o.Recovery = &b.recovery
-	o.Events.WantTopic = b.wanted.Want
-	o.Events.Wrote = b.log.wrote
-	recovery := o.Events.Recovered
-	o.Events.Recovered = func(from, to record.Pos, records int64, took time.Duration) {
-		b.log.recovered.Store(&recovered{from, to, records, took})
-		if recovery != nil {
-			recovery(from, to, records, took)
-		}
-	}
-	failed := o.Events.Failed
-	o.Events.Failed = func(err error) {
-		if failed != nil {
-			failed(err)
-		}
-		b.failed <- err
-	}
-	if b.engine, err = engine.Open(o); err != nil {
-		_ = st.Close()
-		return err
-	}
-	b.engine.LookAtSpace() // before the first request
-	b.running.Store(b.engine)
-	if b.o.Metrics != nil {
-		if err := b.register(b.engine); err != nil {
-			return b.abandon(err)
-		}
-	}
-	return nil
-}
-
-// logEvents are what the commit log tells the broker.
-func (b *Broker) logEvents() commitlog.Events {
-	return commitlog.Events{
-		SegmentRolled:   func(base record.Pos) { b.o.Log.Debug("segment rolled", "base", int64(base)) },
-		SegmentPrepared: func(record.Pos, time.Duration) { b.lookSoon() },
-		PrepareFailed:   func(error) { b.lookSoon() },
-		Synced:          b.log.synced,
-		Failed:          func(error) { b.log.failures.Add(1) },
-	}
-}
-
-// join registers with the controller and begins the epoch that it gave.
-func (b *Broker) join(ctx context.Context, client *ctl.Client) error {
-	id := b.store.Identity()
-	promised, before := b.store.Promised()
-	b.before = before
-	term, err := client.Register(ctx, ctl.Member{
-		Release: b.o.Release, ClusterID: id.ClusterID, Shard: b.o.Group, Replica: b.o.ID, UUID: id.UUID, Address: b.o.Advertise,
-		LastIncarnation: before, Clean: b.store.Clean(), LogEnd: int64(b.store.Log().Written()), MaxEpoch: uint64(promised),
-	})
-	if err != nil {
-		return fmt.Errorf("registering broker %s/%d: %w", b.o.Group, b.o.ID, err)
-	}
-	if term.Epoch == 0 {
-		return mqerr.New(mqerr.NotLeader, "the controller gave broker group %s another master: following one comes with a later release", b.o.Group)
-	}
-	b.term = term
-	if err := b.store.Bind(term.ClusterID, b.o.Group, b.o.ID); err != nil {
-		return err
-	}
-	if err := b.store.Promise(record.Epoch(term.Epoch), term.Incarnation); err != nil {
-		return err
-	}
-	return b.engine.Start(engine.Identity{
-		Epoch: record.Epoch(term.Epoch), Incarnation: term.Incarnation, Replica: id.UUID, SetVersion: term.SetVersion,
-	})
+	return b.store.CloseClean(b.term.Incarnation)
 }
 
 // abandon closes what a start that failed has opened. If the run before stopped cleanly and nothing was
 // appended since, the directory stays a clean one.
 func (b *Broker) abandon(err error) error {
+	b.hide()
+	defer b.closed()
+	if b.engine != nil {
+		_, _ = b.engine.Close()
+	}
 	if b.store.Clean() {
 		_ = b.store.CloseClean(b.before)
 	} else {
@@ -215,53 +216,15 @@ func (b *Broker) abandon(err error) error {
 	return err
 }
 
-// serve runs the session and the link until ctx ends or something fails.
-func (b *Broker) serve(ctx context.Context, client *ctl.Client) error {
-	g, ctx := errgroup.WithContext(ctx)
-	if b.link != nil {
-		b.link.Begin(server.Leader{
-			Connector: b.engine, ClusterID: b.term.ClusterID, Shard: brokerapi.ShardID(b.term.ShardID), Epoch: brokerapi.Epoch(b.term.Epoch),
-		})
+// settled says that the broker does its work.
+func (b *Broker) settled() {
+	if !b.readied {
+		b.readied = true
+		close(b.ready)
 	}
-	session := &ctl.Session{
-		Client: client, Shard: b.term.ShardID, Replica: b.o.ID, Term: b.term, Release: b.o.Release, Definer: b.engine, Defined: b.defined,
-	}
-	g.Go(func() error { return session.Run(ctx) })
-	g.Go(func() error {
-		b.watchSpace(ctx)
-		return nil
-	})
-	g.Go(func() error {
-		b.wanted.Run(ctx, client, b.term.ShardID)
-		return nil
-	})
-	g.Go(func() error {
-		select {
-		case err := <-b.failed:
-			return fmt.Errorf("broker %s/%d: commit log failed: %w", b.o.Group, b.o.ID, err)
-		case <-ctx.Done():
-			return nil
-		}
-	})
-	g.Go(func() error {
-		<-ctx.Done()
-		b.engine.AnswerWaiting()
-		b.drainLink(ctx)
-		return nil
-	})
-	err := g.Wait()
-	return b.close(err)
 }
 
-// close stops the engine and leaves the directory so that the next start reads no log, if nothing
-// failed.
-func (b *Broker) close(err error) error {
-	if _, e := b.engine.Close(); e != nil || err != nil {
-		if err == nil {
-			err = e
-		}
-		_ = b.store.Close()
-		return err
-	}
-	return b.store.CloseClean(b.term.Incarnation)
+// drainContext bounds what waits for others at the end of a role.
+func drainContext(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), d)
 }

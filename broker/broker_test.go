@@ -92,7 +92,10 @@ type running struct {
 // run starts a broker and does not wait for it.
 func (k *cluster) run(o broker.Options) *running {
 	r := &running{t: k.t, ended: make(chan error, 1), replayed: -1}
-	o.Controller, o.SegmentBytes, o.Release, o.Advertise = k.conn, 1<<20, "test", "127.0.0.1:1"
+	o.Controller, o.SegmentBytes, o.Release = k.conn, 1<<20, "test"
+	if o.Advertise == "" {
+		o.Advertise = "127.0.0.1:1"
+	}
 	if o.Group == "" {
 		o.Group = "a"
 	}

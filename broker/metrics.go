@@ -18,7 +18,7 @@ const scrapeTimeout = 2 * time.Second
 // measured, perigee_ otherwise. Everything is observed from counters and views when it is collected;
 // nothing is recorded per message. What cannot be had then is absent.
 func (b *Broker) register(e *engine.Engine) error {
-	r := &registrar{obs.NewInstruments(b.o.Metrics)}
+	r := b.instruments()
 	parts := []func(metric.Observer, *engine.Snapshot){
 		viewGauges(r, e), checkpointGauges(r, e), transactionGauges(r, e), delayGauges(r, e), topicGauges(r), groupGauges(r),
 	}
@@ -41,6 +41,9 @@ func (b *Broker) register(e *engine.Engine) error {
 		queues(o)
 		damage(o)
 		links(o)
+		if r := b.Role(); r != Leading && r != Defining {
+			return nil // the views of a standby answer no questions
+		}
 		ctx, cancel := context.WithTimeout(ctx, scrapeTimeout)
 		defer cancel()
 		if err := retention.observe(ctx, o, e); err != nil {

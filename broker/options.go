@@ -10,6 +10,7 @@ import (
 
 	"github.com/perigee-mq/perigee/broker/clock"
 	"github.com/perigee-mq/perigee/broker/engine"
+	"github.com/perigee-mq/perigee/broker/repl/quorum"
 	"github.com/perigee-mq/perigee/internal/link"
 	"github.com/perigee-mq/perigee/internal/obs"
 	"github.com/perigee-mq/perigee/internal/vfs"
@@ -23,15 +24,24 @@ type Options struct {
 	Group string
 	// ID is the replica's number within the group, from 1. Default 1.
 	ID uint32
-	// Listener accepts links of proxies; nil serves none (they attach in the same process).
+	// Listener accepts links of proxies and streams of other replicas; nil serves none: proxies attach in the same
+	// process, and the broker is alone in its group.
 	Listener net.Listener
 	// Link configures the links of proxies, LinksMax bounds them. Defaults: those of link.Options, 1024.
 	Link     link.Options
 	LinksMax int
-	// Advertise is the address that proxies use, host:port. Default: the listener's.
+	// Advertise is the address that proxies and other replicas use, host:port. Default: the listener's.
 	Advertise string
 	// Controller is a connection to the controller. Required.
 	Controller grpc.ClientConnInterface
+	// MinISR and Mode count if this replica founds the group: how many copies there must be before anything is
+	// acknowledged (0: as the controller sees fit), and what an ack stands for.
+	MinISR int
+	Mode   quorum.Mode
+	// Learner makes a replica that only follows: it never leads and never counts for what is acknowledged.
+	Learner bool
+	// Replication configures the streams between replicas.
+	Replication Replication
 	// SegmentBytes is the size of a commit-log file. Default 1 GiB.
 	SegmentBytes int64
 	// DropRate is how many bytes of deleted commit-log files are given back to the disk in a second. Default 256 MiB.
@@ -47,6 +57,8 @@ type Options struct {
 	Engine engine.Options
 	// FS is the file system. Default: the machine's.
 	FS vfs.FS
+	// Step is called at the steps of promotion and demotion, by tests: it may block, and the broker waits.
+	Step func(Step)
 	// Metrics is where instruments are registered; nil: nowhere.
 	Metrics metric.Meter
 	// MetricsLimit bounds the topics, and the pairs of a topic and a group, that metrics show. Default 10,000,
@@ -56,6 +68,20 @@ type Options struct {
 	Release string
 	// Log receives what an operator acts on. Default: discard.
 	Log *slog.Logger
+}
+
+// Replication configures the streams between the replicas of a group. The zero value of a field means the default of
+// repl.LeaderOptions and repl.FollowerOptions.
+type Replication struct {
+	// Times are a master's patience with followers.
+	Times quorum.Times
+	// BatchBytes is how much of the log is sent at once, WindowBytes how much is under way to a follower.
+	BatchBytes  int
+	WindowBytes int64
+	// Beat is how often a sign of life is sent, Silence how long none may come.
+	Beat, Silence time.Duration
+	// DialOptions are added to those of a follower's connection.
+	DialOptions []grpc.DialOption
 }
 
 func (o Options) withDefaults() Options {

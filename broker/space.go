@@ -13,13 +13,21 @@ func (b *Broker) watchSpace(ctx context.Context) {
 	tick := time.NewTicker(spacePoll)
 	defer tick.Stop()
 	for {
-		b.engine.LookAtSpace()
+		b.lookAtSpace()
 		select {
 		case <-tick.C:
 		case <-b.look:
 		case <-ctx.Done():
 			return
 		}
+	}
+}
+
+func (b *Broker) lookAtSpace() {
+	b.looking.Lock()
+	defer b.looking.Unlock()
+	if e := b.now.Load().engine; e != nil {
+		e.LookAtSpace()
 	}
 }
 

@@ -28,9 +28,13 @@ type recovered struct {
 	took     time.Duration
 }
 
+func newRecovered(from, to record.Pos, records int64, took time.Duration) *recovered {
+	return &recovered{from, to, records, took}
+}
+
 // registerLog makes the instruments of the log.
 func (b *Broker) registerLog(log *commitlog.Log) error {
-	m, r := &b.log, &registrar{obs.NewInstruments(b.o.Metrics)}
+	m, r := &b.log, b.instruments()
 	m.flush = r.Histogram("perigee_log_flush_duration", "time of one fdatasync of the commit log", "milliseconds", obs.Milliseconds())
 	m.batch = r.Histogram("perigee_log_batch_size", "bytes that one write appends to the commit log: what arrived while the one before was written", "bytes",
 		[]float64{256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20})

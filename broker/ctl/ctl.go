@@ -1,5 +1,6 @@
 // Package ctl is the broker's client of the controller: it registers the process, keeps its session
-// alive, and hands the definitions of topics and groups to the engine, reporting back what is logged.
+// alive, tells what the controller says of the broker group, and, while this broker leads, hands the definitions of
+// topics and groups to the engine, reporting back what is logged.
 //
 // A broker whose controller is away goes on serving the epoch that it leads; the session is opened
 // again in the background.
@@ -14,7 +15,7 @@ import (
 	"google.golang.org/grpc"
 
 	controllerv1 "github.com/perigee-mq/perigee/api/perigee/controller/v1"
-	"github.com/perigee-mq/perigee/broker/engine"
+	"github.com/perigee-mq/perigee/broker/repl/quorum"
 	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/internal/rpc"
 )
@@ -34,6 +35,13 @@ type Member struct {
 	Clean           bool
 	LogEnd          int64
 	MaxEpoch        uint64
+	// Damaged: records are missing or damaged that were in its log.
+	Damaged bool
+	// Learner: it wants to follow only.
+	Learner bool
+	// MinISR and Mode count if it founds the broker group. MinISR 0: as the controller sees fit.
+	MinISR int
+	Mode   quorum.Mode
 }
 
 // Term is what the controller gave to a registered process.
@@ -43,6 +51,8 @@ type Term struct {
 	Incarnation uint64
 	Epoch       uint64 // 0: it does not lead
 	SetVersion  uint64
+	// Group is the broker group at that time.
+	Group ShardView
 }
 
 // Client speaks to the controllers over one connection, which finds the right node by itself (internal/nodes).
@@ -75,6 +85,10 @@ func (c *Client) Register(ctx context.Context, m Member) (Term, error) {
 		Hello:     &controllerv1.Hello{Version: ProtocolVersion, Release: m.Release, ClusterId: m.ClusterID},
 		ShardName: m.Shard, ReplicaId: m.Replica, Uuid: m.UUID[:], Address: m.Address,
 		LastIncarnation: m.LastIncarnation, Clean: m.Clean, LogEnd: m.LogEnd, MaxEpoch: m.MaxEpoch,
+		Damaged: m.Damaged, Learner: m.Learner, MinIsr: int32(m.MinISR), CommitMode: controllerv1.CommitMode_COMMIT_MODE_DURABLE,
+	}
+	if m.Mode == quorum.Memory {
+		req.CommitMode = controllerv1.CommitMode_COMMIT_MODE_MEMORY
 	}
 	pause, told, began := retryFirst, false, time.Now()
 	for {
@@ -105,7 +119,7 @@ func term(resp *controllerv1.RegisterResponse) (Term, error) {
 	}
 	return Term{
 		ClusterID: resp.GetHello().GetClusterId(), ShardID: resp.GetShard().GetId(), Incarnation: resp.GetIncarnation(),
-		Epoch: resp.GetEpoch(), SetVersion: resp.GetShard().GetSetVersion(),
+		Epoch: resp.GetEpoch(), SetVersion: resp.GetShard().GetSetVersion(), Group: shardOf(resp.GetShard(), false),
 	}, nil
 }
 
@@ -127,9 +141,4 @@ func sleep(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-// Definer logs definitions; engine.Engine is one.
-type Definer interface {
-	Define(ctx context.Context, defs *engine.Definitions) error
 }

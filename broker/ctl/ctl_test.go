@@ -132,6 +132,8 @@ func TestRegister(t *testing.T) {
 	f.register <- registered{resp: accepted()}
 	term, err := c.Register(t.Context(), member())
 	require.NoError(t, err)
+	require.EqualValues(t, 8, term.Group.View.Version)
+	term.Group = ShardView{}
 	require.Equal(t, Term{ClusterID: "c", ShardID: 5, Incarnation: 11, Epoch: 7, SetVersion: 8}, term)
 	require.Len(t, f.asked, 4)
 	r := <-f.asked
@@ -166,13 +168,13 @@ func TestRegisterGivesUp(t *testing.T) {
 	require.True(t, errors.Is(err, context.Canceled) || mqerr.Is(err, mqerr.Cancelled), "%v", err)
 }
 
-// definer notes what it is given and answers what the test wants.
-type definer struct {
+// logger notes what it is given and answers what the test wants.
+type logger struct {
 	got  chan *engine.Definitions
 	errs chan error
 }
 
-func (d *definer) Define(_ context.Context, defs *engine.Definitions) error {
+func (d *logger) Define(_ context.Context, defs *engine.Definitions) error {
 	d.got <- defs
 	select {
 	case err := <-d.errs:
@@ -183,12 +185,11 @@ func (d *definer) Define(_ context.Context, defs *engine.Definitions) error {
 }
 
 // open runs a session until the returned function is called, which returns what Run did.
-func open(t *testing.T, c *Client) (d *definer, defined chan struct{}, stop func() error) {
-	d, defined = &definer{got: make(chan *engine.Definitions, 16), errs: make(chan error, 16)}, make(chan struct{}, 16)
-	s := &Session{
-		Client: c, Shard: 5, Replica: 2, Term: Term{ClusterID: "c", ShardID: 5, Incarnation: 11, Epoch: 7}, Release: "r",
-		Definer: d, Defined: func() { defined <- struct{}{} },
-	}
+func open(t *testing.T, c *Client) (d *logger, defined chan struct{}, stop func() error) {
+	d, defined = &logger{got: make(chan *engine.Definitions, 16), errs: make(chan error, 16)}, make(chan struct{}, 16)
+	s := NewSession(c, 5, 2, Term{ClusterID: "c", ShardID: 5, Incarnation: 11, Epoch: 7})
+	s.Release = "r"
+	s.Lead(7, d, func() { defined <- struct{}{} })
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
@@ -290,10 +291,9 @@ func TestSessionComesBack(t *testing.T) {
 	d.errs <- mqerr.New(mqerr.DiskFull, "no room")
 	f.script <- update(&controllerv1.Definitions{Full: true, Version: 9})
 	next(t, d.got)
-	f.until(t, isHello)
-	require.Empty(t, defined)
-	f.script <- update(&controllerv1.Definitions{Full: true, Version: 9})
+	require.True(t, next(t, d.got).Full, "it is tried again from the beginning")
 	next(t, defined)
+	f.until(t, func(b *controllerv1.BrokerHeartbeat) bool { return b.GetAppliedVersion() == 9 })
 	require.NoError(t, stop())
 }
 
@@ -307,9 +307,10 @@ func TestFenced(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, c := start(t)
-			d := &definer{got: make(chan *engine.Definitions, 1)}
+			d := &logger{got: make(chan *engine.Definitions, 1)}
 			done := make(chan error, 1)
-			session := &Session{Client: c, Shard: 5, Replica: 2, Term: Term{Incarnation: 11, Epoch: 7}, Definer: d}
+			session := NewSession(c, 5, 2, Term{Incarnation: 11, Epoch: 7})
+			session.Lead(7, d, nil)
 			go func() { done <- session.Run(t.Context()) }()
 			f.until(t, isHello)
 			f.script <- s
@@ -336,12 +337,12 @@ func TestSendOnAnEndedStream(t *testing.T) {
 	f, c := start(t)
 	st, err := c.rpc.BrokerSession(t.Context())
 	require.NoError(t, err)
-	s := &Session{Client: c, Shard: 5, Replica: 2, Term: Term{Incarnation: 11, Epoch: 7}}
+	s := NewSession(c, 5, 2, Term{Incarnation: 11, Epoch: 7})
 	f.script <- step{over: true, err: mqerr.New(mqerr.NotLeader, "stepped down")}
 	for err == nil {
-		err = s.beat(st, 0, false)
+		err = s.beat(st, false)
 	}
-	end := ending{over: make(chan struct{}), err: s.receive(t.Context(), st, nil)}
+	end := ending{over: make(chan struct{}), err: s.receive(st)}
 	close(end.over)
 	err = end.why(t.Context(), func() {}, err)
 	require.True(t, mqerr.Is(err, mqerr.NotLeader), "%v", err)

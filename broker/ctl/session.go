@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -14,16 +16,13 @@ import (
 	"github.com/perigee-mq/perigee/internal/rpc"
 )
 
-// Session keeps a registered broker in touch with the controller.
+// Session keeps a registered broker in touch with the controller. The fields are set before Run.
 type Session struct {
 	Client  *Client
 	Shard   uint32
 	Replica uint32
 	Term    Term
 	Release string // of this program
-	Definer Definer
-	// Defined is called once, when the first whole set of definitions is logged. May be nil.
-	Defined func()
 	// Changed is told how the broker group is: at the start of every stream, and at once when that changes. It must
 	// not wait. May be nil.
 	Changed func(ShardView)
@@ -32,17 +31,63 @@ type Session struct {
 	// Follows says that this broker goes on as a follower when its epoch is over: the controller does not end it
 	// for that.
 	Follows bool
-	// Lease is what the controller grants to the master. Its Lead says which epoch that is, from Term.Epoch on.
+	// Lease is what the controller grants to the master.
 	Lease Lease
 
+	defs     *definer
+	wake     chan struct{} // holds a token when a heartbeat is to go out now
+	resigned atomic.Uint64 // epoch of which the controller is to be told that it is over, 0 if none
+	leaving  atomic.Bool   // the process stops
+
 	heard bool // the controller has sent something on the last stream; read when that is over
+}
+
+// NewSession returns a session that does not run yet.
+func NewSession(c *Client, shard, replica uint32, t Term) *Session {
+	return &Session{Client: c, Shard: shard, Replica: replica, Term: t, defs: newDefiner(shard, c.log), wake: make(chan struct{}, 1)}
+}
+
+// Lead says that this broker leads an epoch: heartbeats say so, and the Definer gets the definitions, first the whole
+// set; first is called when that is logged, and may be nil.
+func (s *Session) Lead(epoch uint64, to Definer, first func()) {
+	s.Lease.Lead(epoch)
+	s.defs.lead(to, first)
+	ring(s.wake)
+}
+
+// Rest says that this broker leads no more: nothing is given to the Definer any more. A call that it has been given
+// may be on its way yet.
+func (s *Session) Rest() {
+	s.defs.lead(nil, nil)
+	s.Lease.Lead(0)
+	ring(s.wake)
+}
+
+// Resign gives an epoch up that this broker leads: the controller is told until it shows the broker group without this
+// master, and may elect another one at once. leaving says that the process stops, so that nobody waits for it.
+func (s *Session) Resign(epoch uint64, leaving bool) {
+	s.leaving.Store(leaving)
+	s.resigned.Store(epoch)
+	ring(s.wake)
+}
+
+// seen ends a resignation that the controller knows of.
+func (s *Session) seen(g *ShardView) {
+	e := s.resigned.Load()
+	if e != 0 && (uint64(g.View.Epoch) > e || g.View.Master.Replica == 0) && s.resigned.CompareAndSwap(e, 0) {
+		ring(s.wake)
+	}
 }
 
 // Run keeps the session until ctx ends, which resigns, or the controller says that this incarnation
 // is over, which is an error of kind Fenced. Nothing else that the controller does ends a broker that
 // serves: it tries again.
 func (s *Session) Run(ctx context.Context) error {
-	s.Lease.Lead(s.Term.Epoch)
+	defining, stop := context.WithCancel(ctx)
+	var work sync.WaitGroup
+	work.Go(func() { s.defs.run(defining) })
+	defer work.Wait()
+	defer stop()
 	pause, told := retryFirst, ""
 	var away time.Time // since when there is no session
 	for {
@@ -63,7 +108,7 @@ func (s *Session) Run(ctx context.Context) error {
 		// A change of the lead is nobody's concern.
 		if text := err.Error(); text != told && time.Since(away) >= tellAfter {
 			told = text
-			s.Client.log.LogAttrs(ctx, slog.LevelWarn, "no session with the controller: this broker goes on serving its epoch and tries again",
+			s.Client.log.LogAttrs(ctx, slog.LevelWarn, "no session with the controller: this broker goes on as it is and tries again",
 				slog.Uint64("epoch", s.Lease.Epoch()), slog.String("error", text))
 		}
 		if sleep(ctx, pause) != nil {
@@ -87,29 +132,28 @@ func (s *Session) once(ctx context.Context) error {
 	if err != nil {
 		return rpc.FromStatus(err)
 	}
-	applied := make(chan uint64, 16)
 	end := ending{over: make(chan struct{})}
 	go func() {
 		defer close(end.over)
-		end.err = s.receive(free, st, applied)
+		end.err = s.receive(st)
 	}()
 	if err := s.hello(st); err != nil {
 		return end.why(ctx, cancel, err)
 	}
 	tick := time.NewTicker(heartbeat)
 	defer tick.Stop()
-	version := uint64(0)
 	for {
 		resigning := false
 		select {
 		case <-end.over:
 			return end.err
-		case version = <-applied:
+		case <-s.defs.done:
+		case <-s.wake:
 		case <-tick.C:
 		case <-ctx.Done():
 			resigning = true
 		}
-		if err := s.beat(st, version, resigning); err != nil {
+		if err := s.beat(st, resigning); err != nil {
 			return end.why(ctx, cancel, err)
 		}
 		if resigning {
@@ -163,9 +207,9 @@ func (s *Session) hello(st stream) error {
 	return st.Send(m)
 }
 
-func (s *Session) beat(st stream, version uint64, resigning bool) error {
+func (s *Session) beat(st stream, resigning bool) error {
 	m := s.heartbeat()
-	m.AppliedVersion, m.Resigning = version, resigning
+	m.Resigning = m.Resigning || resigning
 	return st.Send(m)
 }
 
@@ -175,12 +219,16 @@ func (s *Session) heartbeat() *controllerv1.BrokerHeartbeat {
 	if s.Report != nil {
 		m.Report = s.Report()
 	}
+	m.AppliedVersion = s.defs.version() // before the epoch: that of an epoch before is never said of this one
 	m.Number, m.Epoch = s.Lease.ask()
+	if e := s.resigned.Load(); e != 0 {
+		m.Epoch, m.AppliedVersion, m.Resigning, m.Leaving = e, 0, true, s.leaving.Load()
+	}
 	return m
 }
 
-// receive logs what the controller sends and hands the logged versions to applied.
-func (s *Session) receive(ctx context.Context, st stream, applied chan<- uint64) error {
+// receive takes what the controller sends.
+func (s *Session) receive(st stream) error {
 	for {
 		up, err := st.Recv()
 		if errors.Is(err, io.EOF) {
@@ -193,27 +241,20 @@ func (s *Session) receive(ctx context.Context, st stream, applied chan<- uint64)
 			return mqerr.New(mqerr.Fenced, "the controller has given this broker's place to a later start of it: this process must not serve")
 		}
 		s.heard = true
-		if h := up.GetShard(); h != nil && s.Changed != nil {
-			s.Changed(shardOf(h, up.GetHandOver()))
+		if h := up.GetShard(); h != nil {
+			g := shardOf(h, up.GetHandOver())
+			s.seen(&g)
+			if s.Changed != nil {
+				s.Changed(g)
+			}
 		}
 		if g := up.GetLease(); g != nil {
 			s.Lease.granted(g)
 		}
-		d := up.GetDefinitions()
-		if d == nil {
-			continue
-		}
-		if err := s.Definer.Define(ctx, definitions(d, s.Shard)); err != nil {
-			return err
-		}
-		if s.Defined != nil {
-			s.Defined()
-			s.Defined = nil
-		}
-		select {
-		case applied <- d.GetVersion():
-		case <-ctx.Done():
-			return ctx.Err()
+		if d := up.GetDefinitions(); d != nil {
+			if err := s.defs.take(d); err != nil {
+				return err
+			}
 		}
 	}
 }

@@ -29,12 +29,11 @@ func TestShardAndLease(t *testing.T) {
 	var boot atomic.Int64
 	boot.Store(int64(100 * time.Second))
 	views := make(chan ShardView, 4)
-	s := &Session{
-		Client: c, Shard: 5, Replica: 2, Term: Term{Incarnation: 11, Epoch: 7}, Follows: true, Definer: &definer{},
-		Changed: func(v ShardView) { views <- v },
-		Report:  func() *controllerv1.ReplicaReport { return &controllerv1.ReplicaReport{WrittenEnd: 77} },
-		Lease:   Lease{Now: func() time.Duration { return time.Duration(boot.Load()) }},
-	}
+	s := NewSession(c, 5, 2, Term{Incarnation: 11, Epoch: 7})
+	s.Follows, s.Changed = true, func(v ShardView) { views <- v }
+	s.Report = func() *controllerv1.ReplicaReport { return &controllerv1.ReplicaReport{WrittenEnd: 77} }
+	s.Lease.Now = func() time.Duration { return time.Duration(boot.Load()) }
+	s.Lead(7, &logger{}, nil)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()

@@ -82,6 +82,10 @@ func (f *Follower) publish() {
 	if f.core.Durable() < f.core.End() {
 		ring(f.syncNow)
 	}
+	if !f.synced && f.core.State() == follower.InSync {
+		f.synced = true
+		f.o.InSync()
+	}
 }
 
 // connect opens a stream if there is to be one.
@@ -106,6 +110,7 @@ func (f *Follower) connect(ctx context.Context) {
 	if err != nil {
 		return // the promise comes first
 	}
+	h.Emptied = f.o.Copying
 	h.Tail = tailOf(f.o.CommitLog)
 	f.stream = f.open(ctx, f.address, f.hello(h))
 }

@@ -45,9 +45,14 @@ type FollowerOptions struct {
 	Promise func(record.Epoch) error
 	// Learner says that the replica may never become a member of S.
 	Learner bool
+	// Copying says that the log was emptied, to take over all that the master has.
+	Copying bool
 	// Higher is called when a master or one that was it tells of an epoch above the promised one, with the address of
 	// its master if that is known. It must not call the Follower. Default: nothing.
 	Higher func(epoch record.Epoch, master string)
+	// InSync is called when the replica has, for the first time, all that the master had when it said so last. It must not
+	// block, nor call the Follower. Default: nothing.
+	InSync func()
 	// FlushInterval is how long what is written may wait for fdatasync. Default: not at all, as a group that promises
 	// durable records needs it.
 	FlushInterval time.Duration
@@ -65,6 +70,9 @@ func (o FollowerOptions) withDefaults() FollowerOptions {
 	o.Confirm = max(o.Confirm, o.Views.Applied())
 	if o.Higher == nil {
 		o.Higher = func(record.Epoch, string) {}
+	}
+	if o.InSync == nil {
+		o.InSync = func() {}
 	}
 	if o.BackoffMin <= 0 {
 		o.BackoffMin = 50 * time.Millisecond
@@ -107,7 +115,8 @@ type Follower struct {
 	oldestSpan          record.Epoch
 	pause               *time.Timer // until the next try
 	pausing, full, told bool
-	failures            int // in a row
+	synced              bool // InSync was called
+	failures            int  // in a row
 	masterEnd           record.Pos
 }
 

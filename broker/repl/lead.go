@@ -158,5 +158,9 @@ func (l *Leader) add(s *session) {
 func (l *Leader) remove(s *session) {
 	all := slices.DeleteFunc(slices.Clone(*l.sessions.Load()), func(o *session) bool { return o == s })
 	l.sessions.Store(&all)
+	if s.left {
+		l.after(l.core.Left(l.now(), s.id))
+		return
+	}
 	l.after(l.core.Close(l.now(), s.id))
 }

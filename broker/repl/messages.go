@@ -22,7 +22,7 @@ func (h *hello) request() *replicationv1.ReplicateRequest {
 	p := &replicationv1.Hello{
 		Version: Version, Release: h.self.Release, ClusterId: h.self.ClusterID, Shard: h.self.Shard,
 		Replica: uint32(h.self.Member.Replica), Incarnation: uint64(h.self.Member.Inc), Epoch: uint64(h.epoch),
-		LogFirst: int64(h.First), LogEnd: int64(h.End), DurableEnd: int64(h.durable), Confirm: int64(h.Confirm), Learner: h.learner,
+		LogFirst: int64(h.First), LogEnd: int64(h.End), DurableEnd: int64(h.durable), Confirm: int64(h.Confirm), Learner: h.learner, Copying: h.Emptied,
 	}
 	for _, s := range h.Spans {
 		p.Spans = append(p.Spans, &replicationv1.Span{Epoch: uint64(s.Epoch), Start: int64(s.Start), End: int64(s.End)})
@@ -35,7 +35,7 @@ func (h *hello) request() *replicationv1.ReplicateRequest {
 
 func helloOf(p *replicationv1.Hello) hello {
 	h := hello{
-		Hello: replica.Hello{First: record.Pos(p.GetLogFirst()), End: record.Pos(p.GetLogEnd()), Confirm: record.Pos(p.GetConfirm())},
+		Hello: replica.Hello{First: record.Pos(p.GetLogFirst()), End: record.Pos(p.GetLogEnd()), Confirm: record.Pos(p.GetConfirm()), Emptied: p.GetCopying()},
 		self: Self{
 			Release: p.GetRelease(), ClusterID: p.GetClusterId(), Shard: p.GetShard(),
 			Member: quorum.Member{Replica: quorum.Replica(p.GetReplica()), Inc: quorum.Incarnation(p.GetIncarnation())},

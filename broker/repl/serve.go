@@ -123,6 +123,7 @@ func (s *session) heard(m *replicationv1.ReplicateRequest) {
 		if bye.epoch > l.epoch {
 			l.higher(bye.epoch)
 		}
+		s.left = bye.reason == replicationv1.CloseReason_CLOSE_REASON_LEAVING
 		s.end(farewell{}, mqerr.New(mqerr.Unavailable, "replica %d ended the stream (%v): %s", s.member.Replica, bye.reason, bye.text))
 	default:
 		err := mqerr.New(mqerr.Invalid, "replica %d sent neither an ack nor a farewell", s.member.Replica)

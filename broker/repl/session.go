@@ -34,6 +34,7 @@ type session struct {
 	why   error
 	news  news
 
+	left  bool // the follower has said that it stops; owned by the goroutine of Serve
 	taken news // owned by the goroutine of Run
 }
 

@@ -37,6 +37,8 @@ type Leader struct {
 type Options struct {
 	// Leader is what serves the links. Without a Connector it is given to Begin later; links wait for it.
 	Leader
+	// RestTimeout bounds how long a new link waits for Begin while another replica is known to lead. Default 1 s.
+	RestTimeout time.Duration
 	// Release is this program's version, for messages to people.
 	Release string
 	// Name is the broker's group and replica, for the logs of proxies.
@@ -61,6 +63,9 @@ func (o Options) withDefaults() Options {
 	if o.HandshakeTimeout <= 0 {
 		o.HandshakeTimeout = 10 * time.Second
 	}
+	if o.RestTimeout <= 0 {
+		o.RestTimeout = time.Second
+	}
 	if o.Link.Counters == nil {
 		o.Link.Counters = &link.Counters{}
 	}
@@ -76,14 +81,17 @@ type Server struct {
 	o      Options
 	g      *grpc.Server
 	health *rpc.Health
-	begun  chan struct{} // closed: o.Leader is set
 
 	refused atomic.Int64 // links that were too many
 
 	mu       sync.Mutex
+	leader   *Leader       // nil: this broker does not lead
+	begun    chan struct{} // closed: leader is set
+	rests    bool          // another replica is known to lead
 	links    map[*brokerlink.Server]struct{}
-	gates    []*rpc.Gate // of the listeners
-	opening  int         // streams in their handshake
+	quiet    chan struct{} // not nil: Rest waits for it to be closed, when no link is left
+	gates    []*rpc.Gate   // of the listeners
+	opening  int           // streams in their handshake
 	draining bool
 	drained  chan struct{}  // closed when draining begins
 	idle     chan struct{}  // closed when draining and no link is left
@@ -105,14 +113,16 @@ func New(o Options) *Server {
 	}
 	s.health.Register(s.g)
 	if o.Connector != nil {
-		close(s.begun)
+		s.Begin(o.Leader)
 	}
 	return s
 }
 
-// Begin says what leads, so that links are served. Once only, and not for a server that was made with it.
+// Begin says what leads, so that links are served: after New, if that was not told, and after Rest.
 func (s *Server) Begin(l Leader) {
-	s.o.Leader = l
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.leader, s.rests = &l, false
 	close(s.begun)
 }
 
@@ -150,17 +160,18 @@ func (s *Server) Link(stream grpc.BidiStreamingServer[brokerv1.LinkRequest, brok
 	if err := s.enter(); err != nil {
 		return err
 	}
-	if err := s.awaitBegin(stream.Context()); err != nil {
+	leader, err := s.awaitBegin(stream.Context())
+	if err != nil {
 		s.leave(nil)
 		return err
 	}
-	peer, err := s.greet(stream)
+	peer, err := s.greet(stream, leader)
 	if err != nil {
 		s.leave(nil)
 		s.o.Log.LogAttrs(stream.Context(), slog.LevelWarn, "proxy refused: check that its --controller is that of this broker and that both run releases that know each other", slog.String("proxy", peer.Name), slog.String("error", err.Error()))
 		return err
 	}
-	l, err := s.begin(stream, peer)
+	l, err := s.begin(stream, leader, peer)
 	if err != nil {
 		return err
 	}
@@ -192,31 +203,40 @@ func (s *Server) enter() error {
 	return nil
 }
 
-// awaitBegin waits for the broker to lead: a proxy that comes during its start is served as soon as it can be.
-func (s *Server) awaitBegin(ctx context.Context) error {
-	select {
-	case <-s.begun:
-		return nil
-	default:
+// awaitBegin waits for the broker to lead: a proxy that comes during its start, or before it knows that it was elected,
+// is served as soon as it can be.
+func (s *Server) awaitBegin(ctx context.Context) (*Leader, error) {
+	s.mu.Lock()
+	leader, begun, rests := s.leader, s.begun, s.rests
+	s.mu.Unlock()
+	if leader != nil {
+		return leader, nil
 	}
-	timer := time.NewTimer(s.o.HandshakeTimeout)
+	patience := s.o.HandshakeTimeout
+	if rests {
+		patience = min(patience, s.o.RestTimeout)
+	}
+	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
-	case <-s.begun:
-		return nil
+	case <-begun:
+		return s.awaitBegin(ctx)
 	case <-s.drained:
-		return mqerr.New(mqerr.Draining, "broker %s is going away", s.o.Name)
+		return nil, mqerr.New(mqerr.Draining, "broker %s is going away", s.o.Name)
 	case <-ctx.Done():
-		return ctx.Err()
+		return nil, ctx.Err()
 	case <-timer.C:
-		return mqerr.New(mqerr.Unavailable, "broker %s is starting: its /readyz says how far it is", s.o.Name)
 	}
+	if rests {
+		return nil, mqerr.New(mqerr.NotLeader, "broker %s follows another replica", s.o.Name)
+	}
+	return nil, mqerr.New(mqerr.Unavailable, "broker %s is starting: its /readyz says how far it is", s.o.Name)
 }
 
 // greet does the handshake. A proxy that says nothing is given up; its goroutine ends with the stream.
-func (s *Server) greet(stream grpc.BidiStreamingServer[brokerv1.LinkRequest, brokerv1.LinkResponse]) (grpclink.Hello, error) {
+func (s *Server) greet(stream grpc.BidiStreamingServer[brokerv1.LinkRequest, brokerv1.LinkResponse], leader *Leader) (grpclink.Hello, error) {
 	own := grpclink.Hello{
-		Release: s.o.Release, Cluster: s.o.ClusterID, Name: s.o.Name, Shard: uint32(s.o.Shard), Epoch: uint64(s.o.Epoch),
+		Release: s.o.Release, Cluster: leader.ClusterID, Name: s.o.Name, Shard: uint32(leader.Shard), Epoch: uint64(leader.Epoch),
 	}
 	type greeting struct {
 		peer grpclink.Hello
@@ -238,8 +258,8 @@ func (s *Server) greet(stream grpc.BidiStreamingServer[brokerv1.LinkRequest, bro
 }
 
 // begin starts the link of a proxy that was greeted.
-func (s *Server) begin(stream grpc.ServerStream, peer grpclink.Hello) (*brokerlink.Server, error) {
-	l, err := brokerlink.NewServer(grpclink.NewServerTransport(stream), s.o.Connector, peer.Name, s.o.Link)
+func (s *Server) begin(stream grpc.ServerStream, leader *Leader, peer grpclink.Hello) (*brokerlink.Server, error) {
+	l, err := brokerlink.NewServer(grpclink.NewServerTransport(stream), leader.Connector, peer.Name, s.o.Link)
 	if err != nil {
 		s.leave(nil)
 		return nil, err
@@ -248,7 +268,7 @@ func (s *Server) begin(stream grpc.ServerStream, peer grpclink.Hello) (*brokerli
 	defer s.mu.Unlock()
 	s.opening--
 	s.links[l] = struct{}{}
-	if s.draining {
+	if s.draining || s.leader != leader {
 		l.Drain()
 	}
 	return l, nil
@@ -266,8 +286,12 @@ func (s *Server) leave(l *brokerlink.Server) {
 	s.quietLocked()
 }
 
-// quietLocked tells Drain when nothing is left.
+// quietLocked tells Drain and Rest when nothing is left.
 func (s *Server) quietLocked() {
+	if s.quiet != nil && len(s.links) == 0 {
+		close(s.quiet)
+		s.quiet = nil
+	}
 	if !s.draining || len(s.links)+s.opening > 0 {
 		return
 	}

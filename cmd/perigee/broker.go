@@ -28,13 +28,15 @@ type brokerSettings struct {
 	Group          string   `koanf:"group" help:"name of the broker group"`
 	ID             uint32   `koanf:"id" help:"number of this replica in its group, from 1"`
 	Controller     []string `koanf:"controller" help:"addresses of the controllers"`
+
+	replicaSettings `koanf:",squash"`
 }
 
 // dataFS holds the data of brokers. Tests put one with faults here.
 var dataFS = vfs.OS
 
 func newBroker() *cobra.Command {
-	s := &brokerSettings{logSettings: defaultLog(), storeSettings: defaultStore(1 << 30), drainSettings: defaultDrain(), linksSettings: defaultLinks(), Addr: "127.0.0.1:10911", ID: 1, Controller: []string{}}
+	s := &brokerSettings{logSettings: defaultLog(), storeSettings: defaultStore(1 << 30), drainSettings: defaultDrain(), linksSettings: defaultLinks(), replicaSettings: defaultReplica(), Addr: "127.0.0.1:10911", ID: 1, Controller: []string{}}
 	c := &cobra.Command{
 		Use: "broker --data-dir DIR --group NAME --controller ADDR", Short: "Run a broker: one log and its views",
 		Args: exactArgs(0, "no argument"),
@@ -56,7 +58,7 @@ func (s *brokerSettings) run(c *cobra.Command) error {
 	case s.ID == 0:
 		return usageError("--id counts from 1")
 	}
-	if err := errors.Join(s.storeSettings.check(), s.drainSettings.check(), s.linksSettings.check()); err != nil {
+	if err := errors.Join(s.storeSettings.check(), s.drainSettings.check(), s.linksSettings.check(), s.replicaSettings.check()); err != nil {
 		return err
 	}
 	conn, err := dialController(s.Controller)
@@ -87,10 +89,12 @@ func (s *brokerSettings) run(c *cobra.Command) error {
 	boundEngine(guard, &eo)
 	lo := link.Options{}
 	s.windowSettings.apply(&lo)
-	b := broker.New(broker.Options{
+	bo := broker.Options{
 		Link: lo, LinksMax: s.MaxLinks, DataDir: s.DataDir, Group: s.Group, ID: s.ID, FS: dataFS, Listener: ln, Advertise: advertise(s.Advertise, ln), Controller: conn, DrainTimeout: s.DrainTimeout,
 		SegmentBytes: int64(s.SegmentBytes), DropRate: int64(s.RetentionRate), DuplicateWindow: s.window(), DuplicateBytes: int64(s.DuplicateMemory), SkipDamage: s.OnDamage == "skip", Engine: eo, Metrics: metrics.Meter("broker"), MetricsLimit: s.MetricsLimit, Release: version, Log: log,
-	})
+	}
+	s.replicaSettings.apply(&bo)
+	b := broker.New(bo)
 	parts := []string{"addr=" + ln.Addr().String()}
 	if http != nil {
 		parts = append(parts, "http="+http.Addr().String())

@@ -18,6 +18,7 @@ type Beat struct {
 	Epoch     state.Epoch // that it leads, 0 if none
 	Applied   state.Version
 	Resigning bool
+	Leaving   bool // with Resigning: its process stops
 	Follows   bool // it goes on as a follower when its epoch is over
 	Report    Report
 }

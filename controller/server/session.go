@@ -117,7 +117,7 @@ func (s *Server) resign(b registry.Beat) {
 	if b.Epoch == 0 {
 		return
 	}
-	_, err := s.o.Node.Apply(state.Resign{Shard: b.Shard, Epoch: b.Epoch, Replica: b.Replica, Inc: b.Inc})
+	_, err := s.o.Node.Apply(state.Resign{Shard: b.Shard, Epoch: b.Epoch, Replica: b.Replica, Inc: b.Inc, Leaves: b.Leaving})
 	if err != nil && !mqerr.Is(err, mqerr.Fenced) {
 		s.o.Log.Warn("the farewell of a broker was not stored: it counts as away when it has been silent for a while; nothing has to be done", slog.Uint64("shard", uint64(b.Shard)), slog.Any("error", err))
 	}
@@ -174,6 +174,6 @@ func beatOf(m *controllerv1.BrokerHeartbeat) registry.Beat {
 	}
 	return registry.Beat{
 		Shard: state.ShardID(m.GetShard()), Replica: state.ReplicaID(m.GetReplicaId()), Inc: state.Incarnation(m.GetIncarnation()),
-		Epoch: state.Epoch(m.GetEpoch()), Applied: state.Version(m.GetAppliedVersion()), Resigning: m.GetResigning(), Follows: m.GetFollows(), Report: r,
+		Epoch: state.Epoch(m.GetEpoch()), Applied: state.Version(m.GetAppliedVersion()), Resigning: m.GetResigning(), Leaving: m.GetLeaving(), Follows: m.GetFollows(), Report: r,
 	}
 }

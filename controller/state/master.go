@@ -63,6 +63,9 @@ type Resign struct {
 	Epoch   Epoch       `json:"epoch"`
 	Replica ReplicaID   `json:"replica"`
 	Inc     Incarnation `json:"inc"`
+	// Leaves says that the replica's process stops: it leaves the SyncStateSet, too, if there are others in it, so that
+	// the next master need not wait for it.
+	Leaves bool `json:"leaves,omitempty"`
 }
 
 func (Resign) op() string { return "resign" }
@@ -74,6 +77,9 @@ func (c Resign) apply(s *State, _ Version) (Result, []Event) {
 	}
 	next := h.clone()
 	next.Master, next.MasterInc = 0, 0
+	if c.Leaves && len(h.Set) > 1 {
+		next.setTo(slices.DeleteFunc(slices.Clone(h.Set), func(id ReplicaID) bool { return id == c.Replica }))
+	}
 	return s.put(next)
 }
 

@@ -2,6 +2,7 @@ package obs
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -50,7 +51,9 @@ type catalogue struct {
 func (c *catalogue) note(i Instrument) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.all = append(c.all, i)
+	if !slices.ContainsFunc(c.all, func(o Instrument) bool { return o.Name == i.Name && o.Part == i.Part }) {
+		c.all = append(c.all, i)
+	}
 }
 
 // sorted returns each instrument once, by name.
@@ -71,9 +74,10 @@ type partMeter struct {
 
 // Instruments makes the instruments of a part and keeps the first error.
 type Instruments struct {
-	m   metric.Meter
-	all []metric.Observable
-	err error
+	m    metric.Meter
+	all  []metric.Observable
+	regs []metric.Registration
+	err  error
 }
 
 // NewInstruments returns instruments of a meter. Only those of a Metrics are listed.
@@ -126,8 +130,19 @@ func (s *Instruments) Observe(f metric.Callback) error {
 	if s.err != nil {
 		return s.err
 	}
-	_, err := s.m.RegisterCallback(f, s.all...)
+	r, err := s.m.RegisterCallback(f, s.all...)
+	s.regs = append(s.regs, r)
 	return err
+}
+
+// Forget ends what Observe began: what was measured is gone.
+func (s *Instruments) Forget() error {
+	var errs []error
+	for _, r := range s.regs {
+		errs = append(errs, r.Unregister())
+	}
+	s.regs = nil
+	return errors.Join(errs...)
 }
 
 // Milliseconds are bounds for times of disks and calls.

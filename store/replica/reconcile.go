@@ -18,6 +18,9 @@ type Hello struct {
 	// Spans are newest first, at most PageMax. When asked for more a follower says Hello again with the spans before
 	// those; Index.Page gives them.
 	Spans []Span
+	// Emptied says that the log holds only what came since it was emptied to take over all that the master has: an empty
+	// one goes on at First, if the master's log begins there.
+	Emptied bool
 	// Tail is the last record of the log, for a look at the bytes themselves (I3). Size 0: unknown.
 	Tail Tail
 }
@@ -77,6 +80,9 @@ func (x *Index) Reconcile(h *Hello) (Answer, error) {
 	}
 	if h.First == 0 && x.first == 0 {
 		return x.from(h, 0), nil // both are whole, and differ from the first record on, or one is empty
+	}
+	if h.Emptied && h.End == h.First && h.End == x.first {
+		return x.from(h, x.first), nil
 	}
 	if h.Confirm > max(x.first, h.First) {
 		return Answer{Verdict: Diverged}, nil // it has acknowledged bytes where ours are others

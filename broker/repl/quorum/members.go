@@ -181,7 +181,7 @@ func (c *Core) mustLeave(m Member) bool {
 		if !p.was {
 			return c.now-c.began >= t.Silent
 		}
-		return c.now-p.broke >= t.Gone
+		return p.left || c.now-p.broke >= t.Gone
 	}
 	if c.endOf(p) < c.written && c.now-p.lastAck >= t.Silent {
 		return true

@@ -32,6 +32,7 @@ type peer struct {
 	caughtAt, caughtSince time.Duration
 	caught                bool
 	was                   bool // it had a session in this epoch
+	left                  bool // and said goodbye at the end of the last one
 }
 
 func (p *peer) shift(by time.Duration) {
@@ -100,6 +101,16 @@ func (c *Core) Close(now time.Duration, s Session) Out {
 	c.clock(now)
 	if p := c.at(s); p != nil {
 		c.closed(p)
+	}
+	return c.step()
+}
+
+// Left is Close when the follower has said that it stops: nobody waits for it to come back.
+func (c *Core) Left(now time.Duration, s Session) Out {
+	c.clock(now)
+	if p := c.at(s); p != nil {
+		c.closed(p)
+		p.left = true
 	}
 	return c.step()
 }

@@ -1749,7 +1749,9 @@ type BrokerHeartbeat struct {
 	// How far it is; not set if it does not say.
 	Report *ReplicaReport `protobuf:"bytes,9,opt,name=report,proto3" json:"report,omitempty"`
 	// It goes on as a follower when its epoch is over: that alone does not fence it.
-	Follows       bool `protobuf:"varint,10,opt,name=follows,proto3" json:"follows,omitempty"`
+	Follows bool `protobuf:"varint,10,opt,name=follows,proto3" json:"follows,omitempty"`
+	// With resigning: the process stops, so the next master need not wait for this replica.
+	Leaving       bool `protobuf:"varint,11,opt,name=leaving,proto3" json:"leaving,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1850,6 +1852,13 @@ func (x *BrokerHeartbeat) GetReport() *ReplicaReport {
 func (x *BrokerHeartbeat) GetFollows() bool {
 	if x != nil {
 		return x.Follows
+	}
+	return false
+}
+
+func (x *BrokerHeartbeat) GetLeaving() bool {
+	if x != nil {
+		return x.Leaving
 	}
 	return false
 }
@@ -3376,7 +3385,7 @@ const file_perigee_controller_v1_controller_proto_rawDesc = "" +
 	"\x05hello\x18\x01 \x01(\v2\x1c.perigee.controller.v1.HelloR\x05hello\x122\n" +
 	"\x05shard\x18\x02 \x01(\v2\x1c.perigee.controller.v1.ShardR\x05shard\x12 \n" +
 	"\vincarnation\x18\x03 \x01(\x04R\vincarnation\x12\x14\n" +
-	"\x05epoch\x18\x04 \x01(\x04R\x05epoch\"\xe9\x02\n" +
+	"\x05epoch\x18\x04 \x01(\x04R\x05epoch\"\x83\x03\n" +
 	"\x0fBrokerHeartbeat\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x1d\n" +
 	"\n" +
@@ -3389,7 +3398,8 @@ const file_perigee_controller_v1_controller_proto_rawDesc = "" +
 	"\x06number\x18\b \x01(\x04R\x06number\x12<\n" +
 	"\x06report\x18\t \x01(\v2$.perigee.controller.v1.ReplicaReportR\x06report\x12\x18\n" +
 	"\afollows\x18\n" +
-	" \x01(\bR\afollows\"R\n" +
+	" \x01(\bR\afollows\x12\x18\n" +
+	"\aleaving\x18\v \x01(\bR\aleaving\"R\n" +
 	"\x05Lease\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x1b\n" +

@@ -558,7 +558,10 @@ type Hello struct {
 	// The last record; not set if the log is empty or it is not known.
 	Tail *Tail `protobuf:"bytes,13,opt,name=tail,proto3" json:"tail,omitempty"`
 	// Set if the replica may never become a member of the SyncStateSet.
-	Learner       bool `protobuf:"varint,14,opt,name=learner,proto3" json:"learner,omitempty"`
+	Learner bool `protobuf:"varint,14,opt,name=learner,proto3" json:"learner,omitempty"`
+	// Set if the replica was emptied to take over all that the master has: with an empty log that begins where the
+	// master's does it goes on there.
+	Copying       bool `protobuf:"varint,15,opt,name=copying,proto3" json:"copying,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -687,6 +690,13 @@ func (x *Hello) GetTail() *Tail {
 func (x *Hello) GetLearner() bool {
 	if x != nil {
 		return x.Learner
+	}
+	return false
+}
+
+func (x *Hello) GetCopying() bool {
+	if x != nil {
+		return x.Copying
 	}
 	return false
 }
@@ -1180,7 +1190,7 @@ const file_perigee_replication_v1_replication_proto_rawDesc = "" +
 	"\x04Tail\x12\x1a\n" +
 	"\bposition\x18\x01 \x01(\x03R\bposition\x12\x12\n" +
 	"\x04size\x18\x02 \x01(\rR\x04size\x12\x10\n" +
-	"\x03crc\x18\x03 \x01(\rR\x03crc\"\xb3\x03\n" +
+	"\x03crc\x18\x03 \x01(\rR\x03crc\"\xcd\x03\n" +
 	"\x05Hello\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x18\n" +
 	"\arelease\x18\x02 \x01(\tR\arelease\x12\x1d\n" +
@@ -1198,7 +1208,8 @@ const file_perigee_replication_v1_replication_proto_rawDesc = "" +
 	"durableEnd\x12\x18\n" +
 	"\aconfirm\x18\f \x01(\x03R\aconfirm\x120\n" +
 	"\x04tail\x18\r \x01(\v2\x1c.perigee.replication.v1.TailR\x04tail\x12\x18\n" +
-	"\alearner\x18\x0e \x01(\bR\alearner\"w\n" +
+	"\alearner\x18\x0e \x01(\bR\alearner\x12\x18\n" +
+	"\acopying\x18\x0f \x01(\bR\acopying\"w\n" +
 	"\x03Ack\x12\x18\n" +
 	"\asession\x18\x01 \x01(\x04R\asession\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x1f\n" +

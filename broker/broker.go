@@ -137,6 +137,11 @@ func (b *Broker) run(ctx context.Context) error {
 		b.recovery.Load().Stop()
 	})
 	defer stop()
+	if b.o.Metrics != nil {
+		if err := b.registerReplica(); err != nil {
+			return err
+		}
+	}
 	for {
 		again, err := b.live(ctx)
 		if !again || err != nil || ctx.Err() != nil {

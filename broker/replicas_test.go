@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http/httptest"
 	"os"
 	"slices"
 	"sync/atomic"
@@ -16,6 +17,7 @@ import (
 	controllerv1 "github.com/perigee-mq/perigee/api/perigee/controller/v1"
 	"github.com/perigee-mq/perigee/broker"
 	"github.com/perigee-mq/perigee/internal/brokerapi"
+	"github.com/perigee-mq/perigee/internal/obs"
 	"github.com/perigee-mq/perigee/internal/testport"
 )
 
@@ -239,21 +241,41 @@ func TestAFollowerBeginsAnew(t *testing.T) {
 	m.end(1)
 }
 
-// TestHandOver: an operator makes another replica the master.
+// TestHandOver: an operator makes another replica the master, and metrics tell.
 func TestHandOver(t *testing.T) {
 	m := newTeam(t, 2, 2)
+	metrics := map[uint32]*obs.Metrics{}
+	m.change = func(o *broker.Options) {
+		all, err := obs.NewMetrics()
+		require.NoError(t, err)
+		metrics[o.ID], o.Metrics = all, all.Meter("broker")
+	}
+	shown := func(i int) string {
+		w := httptest.NewRecorder()
+		metrics[uint32(i+1)].Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/metrics", nil))
+		return w.Body.String()
+	}
 	m.begin(0)
 	m.begin(1)
 	m.inSync(2)
 	m.topic, m.group = m.k.define()
 	want := m.put("before", 10)
 	was := m.master()
+	require.Contains(t, shown(was), `perigee_replica_role{role="leading"} 1`)
+	require.Contains(t, shown(was), fmt.Sprintf(`perigee_replica_lag_bytes{replica="%d"} 0`, 2-was))
+	require.Contains(t, shown(was), "perigee_sync_state_set 2")
+	require.Contains(t, shown(was), `perigee_replica_waits{reason="late_ack"} 0`)
+	require.Contains(t, shown(1-was), `perigee_replica_role{role="following"} 1`)
+	require.Contains(t, shown(1-was), "perigee_replica_disk_full 0")
+	require.NotContains(t, shown(1-was), "perigee_sync_state_set")
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	h := m.shard()
 	_, err := controllerv1.NewShardServiceClient(m.k.conn).Elect(ctx, &controllerv1.ElectRequest{ShardName: h.GetName()})
 	require.NoError(t, err)
 	require.Equal(t, 1-was, m.master(was))
+	require.Contains(t, shown(1-was), `perigee_replica_role{role="leading"} 1`)
+	require.Contains(t, shown(was), `perigee_replica_events_total{kind="led"} 1`)
 	want = append(want, m.put("after", 10)...)
 	m.inSync(2)
 	require.ElementsMatch(t, want, m.take())

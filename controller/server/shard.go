@@ -11,6 +11,10 @@ import (
 	"github.com/perigee-mq/perigee/internal/mqerr"
 )
 
+// leastCopies are what a broker group needs before anything is acknowledged as soon as it has more, unless somebody has
+// chosen another number: one replica may go, and what is acknowledged meanwhile has two copies.
+const leastCopies = 2
+
 // AlterSyncStateSet lets the state machine judge a master's proposal. Only its verdict is a verdict: whatever
 // else goes wrong is an error, which says nothing.
 func (s *Server) AlterSyncStateSet(ctx context.Context, r *controllerv1.AlterSyncStateSetRequest) (*controllerv1.AlterSyncStateSetResponse, error) {
@@ -23,7 +27,7 @@ func (s *Server) AlterSyncStateSet(ctx context.Context, r *controllerv1.AlterSyn
 	member := func(m *controllerv1.SetMember) state.Member {
 		return state.Member{ID: state.ReplicaID(m.GetId()), Inc: state.Incarnation(m.GetIncarnation())}
 	}
-	c := state.AlterS{Shard: state.ShardID(r.GetShard()), Epoch: state.Epoch(r.GetEpoch()), Master: member(r.GetMaster()), SetVersion: r.GetSetVersion()}
+	c := state.AlterS{Shard: state.ShardID(r.GetShard()), Epoch: state.Epoch(r.GetEpoch()), Master: member(r.GetMaster()), SetVersion: r.GetSetVersion(), Least: leastCopies}
 	if n := len(r.GetSet()); n > state.ReplicasMax {
 		return nil, mqerr.New(mqerr.Invalid, "a SyncStateSet of %d replicas, at most %d are possible", n, state.ReplicasMax)
 	}

@@ -33,7 +33,8 @@ type Enroll struct {
 	Damaged bool `json:"damaged,omitempty"`
 	// Learner says that the replica follows, but is never elected and never counts for what is acknowledged.
 	Learner bool `json:"learner,omitempty"`
-	// MinISR and Commit count if this replica founds the shard. MinISR 0 means 1.
+	// MinISR and Commit count if this replica founds the shard. MinISR 0 means that nobody has chosen it: 1, and
+	// what AlterS.Least says.
 	MinISR int    `json:"min_isr,omitempty"`
 	Commit Commit `json:"commit,omitempty"`
 }
@@ -67,7 +68,7 @@ func (c Enroll) apply(s *State, index Version) (Result, []Event) {
 	if h == nil {
 		r, events := s.found(c.Shard, now)
 		if r.Err == nil {
-			r.Shard.MinISR, r.Shard.Commit = max(c.MinISR, 1), c.Commit
+			r.Shard.MinISR, r.Shard.Commit, r.Shard.Stated = max(c.MinISR, 1), c.Commit, c.MinISR > 0
 		}
 		return r, events
 	}

@@ -109,6 +109,8 @@ type AlterS struct {
 	Master     Member   `json:"master"`
 	SetVersion uint64   `json:"set_version"`
 	Set        []Member `json:"set"`
+	// Least is the MinISR of a shard for which nobody has chosen one, from the first set on that is larger; 0: as it is.
+	Least int `json:"least,omitempty"`
 }
 
 func (AlterS) op() string { return "alter_s" }
@@ -136,6 +138,9 @@ func (c AlterS) apply(s *State, _ Version) (Result, []Event) {
 	}
 	if !slices.Contains(set, c.Master.ID) {
 		return refuse(mqerr.Invalid, "broker group %q: the SyncStateSet must hold the master", h.Name)
+	}
+	if len(set) > c.Least && h.MinISR < c.Least && !h.Stated {
+		next.MinISR = c.Least
 	}
 	next.setTo(set)
 	return s.put(next)

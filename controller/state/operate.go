@@ -79,6 +79,7 @@ func (c SetShard) apply(s *State, _ Version) (Result, []Event) {
 		return refuse(mqerr.NotFound, "shard %d does not exist", c.Shard)
 	}
 	next := h.clone()
+	next.Stated = next.Stated || c.MinISR != nil
 	if n := c.MinISR; n != nil && *n != h.MinISR {
 		if *n < 1 || *n > h.voters() {
 			return refuse(mqerr.Invalid, "broker group %q: %d copies asked for, but it has %d replicas that count: 1 to %[3]d are possible; start more replicas first", h.Name, *n, h.voters())
@@ -97,7 +98,7 @@ func (c SetShard) apply(s *State, _ Version) (Result, []Event) {
 		}
 		next.Commit = *m
 	}
-	if next.MinISR == h.MinISR && next.Commit == h.Commit {
+	if next.MinISR == h.MinISR && next.Commit == h.Commit && next.Stated == h.Stated {
 		return Result{Shard: h}, nil
 	}
 	return s.put(next)

@@ -49,6 +49,7 @@ type Shard struct {
 	SetVersion uint64      `json:"set_version"`
 	ELR        []ReplicaID `json:"elr,omitempty"`
 	MinISR     int         `json:"min_isr"`             // copies before anything is acknowledged, at least 1
+	Stated     bool        `json:"stated,omitempty"`    // somebody has chosen MinISR
 	Replicas   []Replica   `json:"replicas"`            // by id
 	Applied    Version     `json:"applied,omitempty"`   // definitions that the master is known to have logged
 	DataLoss   uint64      `json:"data_loss,omitempty"` // unclean elections so far

@@ -31,7 +31,7 @@ test: ## run every test that needs Go only (no cgo, no race detector)
 
 # Tests whose servers are processes of their own, which the race detector does not see: `make test`
 # runs them.
-PROCESS_TESTS := blackbox|crashtest|abuse
+PROCESS_TESTS := blackbox|crashtest|chaostest|abuse
 
 .PHONY: race
 race: ## run the tests with the race detector, in random order (needs a C compiler)
@@ -51,7 +51,7 @@ faults: ## write the list of faults in docs/reliability.md from the tests
 	@go run ./hack/faults
 
 .PHONY: check
-check: gen-check lint race test short-crash short-soak short-fuzz conformance interop ## all that CI runs
+check: gen-check lint race test short-crash short-chaos short-soak short-fuzz conformance interop ## all that CI runs
 
 .PHONY: tools
 tools: ## install the pinned tools into .tools, from source
@@ -105,9 +105,12 @@ fuzz: ## run every fuzz target for FUZZTIME (default 20s), with a table; FUZZCPU
 	@hack/fuzz.sh
 
 # As long as CI has time for each.
-.PHONY: short-crash short-soak short-fuzz
+.PHONY: short-crash short-chaos short-soak short-fuzz
 short-crash:
 	@CRASH_TIME=90 ROUNDS=1000 $(MAKE) --no-print-directory crash
+
+short-chaos:
+	@CHAOS_TIME=60 $(MAKE) --no-print-directory chaos
 
 short-soak:
 	@SOAK_TIME=100s $(MAKE) --no-print-directory soak
@@ -118,6 +121,10 @@ short-fuzz:
 .PHONY: crash
 crash: ## kill processes under load ROUNDS times (default 200) and check every answer; MODE=dev|cluster, SEED, CRASH_TIME
 	@hack/crash.sh
+
+.PHONY: chaos
+chaos: ## kill, freeze and cut off processes of a cluster FAULTS times (default: a short list) and check every answer; ONLY, SEED, CHAOS_TIME
+	@hack/chaos.sh
 
 .PHONY: soak
 soak: build ## run a service for SOAK_TIME (default 1h) under a load of everything; memory, files and lag must stay flat

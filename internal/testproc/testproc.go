@@ -167,6 +167,16 @@ func (p *Process) Running() bool {
 	}
 }
 
+// Ready tells whether the process has said that it serves.
+func (p *Process) Ready() bool {
+	select {
+	case <-p.ready:
+		return true
+	default:
+		return false
+	}
+}
+
 // Signal sends a signal to the process if it is there.
 func (p *Process) Signal(s os.Signal) {
 	if p.Running() {

@@ -30,7 +30,8 @@ type client struct {
 	rng  *rand.Rand
 }
 
-func (s Service) dial(addr string) (*grpc.ClientConn, error) {
+// Connect connects to a server that may come and go.
+func (s Service) Connect(addr string) (*grpc.ClientConn, error) {
 	options := []grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDisableRetry(),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1.2, MaxDelay: 50 * time.Millisecond}, MinConnectTimeout: time.Second}),

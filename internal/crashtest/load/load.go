@@ -55,7 +55,7 @@ func New(at Service, seed uint64) (*Load, error) {
 	l := &Load{rec: history.NewRecorder(), at: at, seed: seed}
 	for range 2 {
 		for _, addr := range at.Proxies {
-			conn, err := at.dial(addr)
+			conn, err := at.Connect(addr)
 			if err != nil {
 				l.Close()
 				return nil, err

@@ -1,0 +1,49 @@
+package chaostest
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/perigee-mq/perigee/internal/testbin"
+)
+
+var (
+	faultsFlag = flag.Int("faults", 0, "do so many faults at random; 0: two")
+	listFlag   = flag.Bool("list", false, "do each of a short list of faults once")
+	timeFlag   = flag.Duration("time", 0, "begin no fault after this time; 0: no bound")
+	seedFlag   = flag.Uint64("seed", 0, "seed of the first episode; 0: by the clock")
+	onlyFlag   = flag.String("only", "", "do only faults with this in their name")
+	keepFlag   = flag.String("keep", "", "directory for the data and history of episodes that fail; empty: a temporary one")
+	caged      = flag.Bool("caged", false, "this process has namespaces of its own (it says so to itself)")
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if !*caged {
+		if code, done := cage(); done {
+			os.Exit(code)
+		}
+	}
+	code := m.Run()
+	testbin.Remove()
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			fmt.Println("FAIL:", err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// firstSeed is the seed of the first episode.
+func firstSeed() uint64 {
+	if *seedFlag != 0 {
+		return *seedFlag
+	}
+	return uint64(time.Now().UnixNano() / 1000)
+}

@@ -69,8 +69,8 @@ func (s *Server) receive(ctx context.Context, cancel context.CancelCauseFunc, st
 
 // listen hands the heartbeats to the session. What ends the session reaches the handler through Next.
 func (s *Server) listen(ctx context.Context, cancel context.CancelCauseFunc, session *registry.Session, first *controllerv1.BrokerHeartbeat, beats <-chan *controllerv1.BrokerHeartbeat) {
-	resigned, number := false, first.GetNumber()
-	b := beatOf(first)
+	number, b := first.GetNumber(), beatOf(first)
+	resigned := state.Epoch(0) // the last epoch that it gave up on this stream
 	asks := make(chan uint64, 1)
 	s.wg.Go(func() { s.grant(ctx, session, asks) })
 	for {
@@ -81,8 +81,8 @@ func (s *Server) listen(ctx context.Context, cancel context.CancelCauseFunc, ses
 			}
 			asks <- number
 		}
-		if b.Resigning && !resigned {
-			resigned = true
+		if b.Resigning && b.Epoch != resigned {
+			resigned = b.Epoch
 			s.resign(b)
 		}
 		select {

@@ -148,7 +148,11 @@ func (e *Engine) Serve(r Replicas) error {
 		return err
 	}
 	e.started.Store(true)
-	e.inbox.open()
+	var stuck func() error
+	if r != nil {
+		stuck = r.Stuck
+	}
+	e.inbox.open(stuck)
 	go e.syncer.run()
 	go e.indexer.run()
 	go e.keeper.run()

@@ -27,8 +27,9 @@ type inbox struct {
 	size     int64 // bytes of those
 	maxOps   int
 	maxBytes int64
-	closed   error // what requests are told that come before Start or after the end
-	failed   error // the log failed
+	stuck    func() error // nil: never; why nothing can be stored just now
+	closed   error        // what requests are told that come before Start or after the end
+	failed   error        // the log failed
 }
 
 func (b *inbox) init(maxOps int, maxBytes int64) {
@@ -43,11 +44,11 @@ var errNotStarted = mqerr.New(mqerr.Unavailable, "the broker is starting: it tak
 // errPressed answers sends while memory is nearly used up.
 var errPressed = mqerr.New(mqerr.Exhausted, "the memory of the broker is nearly used up: retry after a pause")
 
-// open takes requests from now on.
-func (b *inbox) open() {
+// open takes requests from now on, those of callers only while stuck, if there is one, says nothing.
+func (b *inbox) open(stuck func() error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.closed = nil
+	b.closed, b.stuck = nil, stuck
 }
 
 // put adds a request, or tells why not. One of the engine's own is taken however many wait.
@@ -63,6 +64,12 @@ func (b *inbox) put(o op, own bool) error {
 		waiting, size := b.waiting, b.size
 		b.mu.Unlock()
 		return mqerr.New(mqerr.Exhausted, "the broker has %d requests (%d bytes) under way: retry after a pause", waiting, size)
+	}
+	if !own && b.stuck != nil {
+		if err := b.stuck(); err != nil {
+			b.mu.Unlock()
+			return err
+		}
 	}
 	b.ops = append(b.ops, o)
 	if !own {

@@ -19,6 +19,9 @@ type Replicas interface {
 	Memory() bool
 	// Grown is called when the log was written, or made durable, further. It must not block.
 	Grown()
+	// Stuck tells why nothing that is written now would be confirmed soon, nil if it would: requests are refused with
+	// that, before anything is written.
+	Stuck() error
 	// Await returns when the confirm offset has reached a position, or an error if ctx ends or it will not.
 	Await(ctx context.Context, pos record.Pos) error
 }

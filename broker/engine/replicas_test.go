@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,6 +24,7 @@ type byHand struct {
 	at    record.Pos
 	held  bool
 	moved chan struct{} // closed when it changed
+	stuck atomic.Pointer[error]
 }
 
 func (h *byHand) Confirmed() record.Pos {
@@ -56,6 +58,14 @@ func (h *byHand) hold(on bool) {
 	h.tellLocked()
 }
 
+// Stuck tells what the test has put in.
+func (h *byHand) Stuck() error {
+	if err := h.stuck.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
 func (h *byHand) Await(ctx context.Context, pos record.Pos) error {
 	for {
 		h.mu.Lock()
@@ -81,6 +91,23 @@ func openReplicated(t *testing.T, o Options) (*bench, *byHand) {
 	b.mustOpen()
 	b.define()
 	return b, h
+}
+
+// TestStuckReplicasRefuse: while nothing can be confirmed requests are refused with the reason, before anything is
+// written; the engine's own work goes on.
+func TestStuckReplicasRefuse(t *testing.T) {
+	b, h := openReplicated(t, Options{})
+	var why error = mqerr.New(mqerr.NotEnoughReplicas, "nobody there")
+	h.stuck.Store(&why)
+	end := b.store.Log().Written()
+	done := make(chan error, 1)
+	b.proxy.Send(&brokerapi.SendRequest{Topic: brokerapi.TopicID(topicSync), Messages: []brokerapi.Message{message("refused")}}, func(_ *brokerapi.SendReply, err error) { done <- err })
+	require.ErrorIs(t, <-done, why)
+	_, err := b.engine.Views(t.Context())
+	require.NoError(t, err, "questions are answered")
+	require.Equal(t, end, b.store.Log().Written())
+	h.stuck.Store(nil)
+	b.sendAll(topicSync, message("taken"))
 }
 
 // TestNothingAboveTheConfirmOffset: what the other replicas have not confirmed is not answered and not seen by

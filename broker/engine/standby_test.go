@@ -72,6 +72,7 @@ func newWire(from *commitlog.Log, to *follower, rng *rand.Rand) *wire {
 func (l *wire) Confirmed() record.Pos { return record.Pos(l.confirmed.Load()) }
 func (l *wire) Memory() bool          { return false }
 func (l *wire) Grown()                { ring(l.more) }
+func (l *wire) Stuck() error          { return nil }
 
 func (l *wire) Await(ctx context.Context, pos record.Pos) error {
 	stop := context.AfterFunc(ctx, l.moved.Broadcast)

@@ -90,7 +90,35 @@ func (l *Leader) turn(ticked bool) error {
 	if ticked {
 		l.after(l.core.Tick(now))
 	}
+	l.judgeStuck(now, written)
 	return l.core.Over()
+}
+
+// judgeStuck finds out whether it is of any use to write.
+func (l *Leader) judgeStuck(now time.Duration, written record.Pos) {
+	if l.core.Confirm() >= written {
+		l.moved = now
+	}
+	set, _ := l.core.Set()
+	var err error
+	switch {
+	case len(set) < l.core.MinISR():
+		err = mqerr.New(mqerr.NotEnoughReplicas, "%d replicas of the broker group are in sync, and %d copies are needed: nothing was written; start the others", len(set), l.core.MinISR())
+	case now-l.moved >= l.o.Patience:
+		err = mqerr.New(mqerr.NotEnoughReplicas, "the other replicas of the broker group have confirmed nothing for %v: nothing was written; perigee cluster status says which one is away", (now - l.moved).Round(time.Second))
+	}
+	switch was := l.stuck.Load(); {
+	case err == nil:
+		if was != nil {
+			l.o.Log.LogAttrs(l.life, slog.LevelInfo, "what is written is confirmed again: requests are taken", slog.Uint64("epoch", uint64(l.epoch)))
+			l.stuck.Store(nil)
+		}
+	default:
+		if was == nil {
+			l.o.Log.LogAttrs(l.life, slog.LevelError, "requests are refused until enough replicas confirm what is written", slog.Uint64("epoch", uint64(l.epoch)), slog.String("reason", err.Error()))
+		}
+		l.stuck.Store(&err)
+	}
 }
 
 var errSuperseded = mqerr.New(mqerr.Fenced, "the session is over: the replica has a newer one, or a newer incarnation")
@@ -114,7 +142,7 @@ func (l *Leader) begin(durable, written record.Pos) error {
 	if err != nil {
 		return err
 	}
-	l.core = core
+	l.core, l.moved = core, l.now()
 	l.after(quorum.Out{Confirm: core.Confirm(), Moved: core.Confirm() > l.Confirmed()})
 	close(l.begun)
 	return nil
@@ -123,6 +151,7 @@ func (l *Leader) begin(durable, written record.Pos) error {
 // after does what a call of the core led to.
 func (l *Leader) after(out quorum.Out) {
 	if out.Moved {
+		l.moved = l.now()
 		l.confirmed.Store(int64(out.Confirm))
 		l.release(false)
 		l.o.Confirmed()

@@ -54,6 +54,8 @@ type LeaderOptions struct {
 	Beat time.Duration
 	// Silence is how long nothing may come from a follower before its stream is ended. Default 5 s.
 	Silence time.Duration
+	// Patience is how long what is written may wait to be confirmed before no more is taken. Default 3 s.
+	Patience time.Duration
 	// Log receives what an operator acts on. Default: discard.
 	Log *slog.Logger
 }
@@ -84,6 +86,9 @@ func (o LeaderOptions) withDefaults() LeaderOptions {
 	if o.Silence <= 0 {
 		o.Silence = 5 * time.Second
 	}
+	if o.Patience <= 0 {
+		o.Patience = 3 * time.Second
+	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -100,6 +105,7 @@ type Leader struct {
 	epoch record.Epoch
 
 	confirmed atomic.Int64
+	stuck     atomic.Pointer[error]
 	sessions  atomic.Pointer[[]*session]
 	bell      chan struct{} // the log has grown, a follower has acked
 	calls     chan func()   // for the goroutine of Run
@@ -118,6 +124,8 @@ type Leader struct {
 	from  record.Pos      // the log's end before this epoch
 	index *replica.Index
 	core  *quorum.Core // nil before the EPOCH record is durable
+	// moved is when all was confirmed last, or the confirm offset grew.
+	moved time.Duration
 }
 
 // waiter is an Await.
@@ -156,6 +164,15 @@ func (l *Leader) Grown() {
 		ring(s.wake)
 	}
 	ring(l.bell)
+}
+
+// Stuck tells why nothing that is written now would be confirmed soon: too few replicas are in sync, or nothing was
+// confirmed for longer than Patience though there is something. An error of kind NotEnoughReplicas.
+func (l *Leader) Stuck() error {
+	if err := l.stuck.Load(); err != nil {
+		return *err
+	}
+	return nil
 }
 
 // Await returns when the confirm offset has reached a position. Fenced or Draining if the epoch is over before, the

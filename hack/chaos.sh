@@ -18,7 +18,7 @@ CGO_ENABLED=0 go build -o "$work/perigee" ./cmd/perigee
 CGO_ENABLED=0 go test -c -o "$work/chaostest" ./internal/chaostest
 
 args=(-test.timeout 0 -test.run '^TestChaos$' -test.v -seed "${SEED:-0}" -keep "$keep" -only "${ONLY:-}")
-if [[ -n ${FAULTS:-} ]]; then args+=(-faults "$FAULTS"); else args+=(-list); fi
+if [[ -n ${FAULTS:-} ]]; then args+=(-faults "$FAULTS"); else args+=(-set); fi
 if [[ -n ${CHAOS_TIME:-} ]]; then args+=(-time "${CHAOS_TIME}s"); fi
 cd internal/chaostest
 TEST_PERIGEE_BIN=$work/perigee "$work/chaostest" "${args[@]}"

@@ -14,7 +14,7 @@ import (
 
 var (
 	faultsFlag = flag.Int("faults", 0, "do so many faults at random; 0: two")
-	listFlag   = flag.Bool("list", false, "do each of a short list of faults once")
+	listFlag   = flag.Bool("set", false, "do each of a short list of faults once")
 	timeFlag   = flag.Duration("time", 0, "begin no fault after this time; 0: no bound")
 	seedFlag   = flag.Uint64("seed", 0, "seed of the first episode; 0: by the clock")
 	onlyFlag   = flag.String("only", "", "do only faults with this in their name")

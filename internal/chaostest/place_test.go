@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -23,10 +22,7 @@ type shape struct {
 }
 
 // whole is the cluster of all tests here.
-var whole = shape{controllers: 3, replicas: 1, proxies: 2, groups: []string{"a", "b"}}
-
-// minISR is how many copies there must be before anything is acknowledged.
-func (s shape) minISR() int { return s.replicas/2 + 1 }
+var whole = shape{controllers: 3, replicas: 3, proxies: 2, groups: []string{"a", "b"}}
 
 // place is a running cluster.
 type place struct {
@@ -93,7 +89,6 @@ func newPlace(s shape, n int, dir string) (*place, error) {
 		switch g := p.groupOf[name]; {
 		case g != "":
 			args = append([]string{"broker", "--data-dir", p.data[name], "--addr", a[0], "--group", g, "--id", name[len(g):], "--controller", ctl}, small...)
-			args = append(args, replicaArgs(s)...)
 			p.stores[a[0]] = g
 		case name[0] == 'c':
 			args = []string{"controller", "--id", name, "--data-dir", p.data[name], "--addr", a[0], "--raft-addr", a[1], "--initial-members", strings.Join(members, ","), "--fast-failover"}
@@ -260,14 +255,6 @@ func (p *place) command(args ...string) error {
 		return fmt.Errorf("perigee %s: %w: %s", strings.Join(args, " "), err, out)
 	}
 	return nil
-}
-
-// replicaArgs are the settings of a broker that has others of its kind beside it.
-func replicaArgs(s shape) []string {
-	if s.replicas == 1 {
-		return nil
-	}
-	return []string{"--min-isr", strconv.Itoa(s.minISR())}
 }
 
 // clear removes the data of a process that is down.

@@ -25,6 +25,7 @@ type byHand struct {
 	held  bool
 	moved chan struct{} // closed when it changed
 	stuck atomic.Pointer[error]
+	over  error // why nothing will be confirmed any more
 }
 
 func (h *byHand) Confirmed() record.Pos {
@@ -69,10 +70,13 @@ func (h *byHand) Stuck() error {
 func (h *byHand) Await(ctx context.Context, pos record.Pos) error {
 	for {
 		h.mu.Lock()
-		moved := h.moved
+		moved, over := h.moved, h.over
 		h.mu.Unlock()
 		if h.Confirmed() >= pos {
 			return nil
+		}
+		if over != nil {
+			return over
 		}
 		select {
 		case <-moved:
@@ -210,6 +214,28 @@ func TestCheckpointIsConfirmed(t *testing.T) {
 		require.NoError(t, b.engine.call(t.Context(), func(w *writer) { saved = w.saved.at }))
 		return saved > held
 	})
+}
+
+// TestCheckpointOfAnEpochThatIsOver: a checkpoint that is given up, since the replica leads no more, is no failure of the
+// disk.
+func TestCheckpointOfAnEpochThatIsOver(t *testing.T) {
+	b, h := openReplicated(t, Options{})
+	h.hold(true)
+	b.proxy.Send(&brokerapi.SendRequest{Topic: brokerapi.TopicID(topicSync), Messages: []brokerapi.Message{message("waits")}}, func(*brokerapi.SendReply, error) {})
+	b.until("a checkpoint that waits", func() (busy bool) {
+		b.clock.advance(time.Minute)
+		require.NoError(t, b.engine.call(t.Context(), func(w *writer) { busy = w.saved.busy }))
+		return busy
+	})
+	h.mu.Lock()
+	h.over = mqerr.New(mqerr.Draining, "it leads no more")
+	h.tellLocked()
+	h.mu.Unlock()
+	b.until("the end of the checkpoint", func() (over bool) {
+		require.NoError(t, b.engine.call(t.Context(), func(w *writer) { over = !w.saved.busy }))
+		return over
+	})
+	require.Zero(t, b.engine.counts.CheckpointFailures.Load())
 }
 
 // TestStopUnconfirmed: a master that stops while the other replicas do not answer tells who waits that the outcome is

@@ -89,7 +89,7 @@ func (w *writer) save() {
 	w.saved.began = w.lease
 	sections, err := w.views.encode()
 	if err != nil {
-		w.saveOver(pos, err)
+		w.saveOver(pos, true, err)
 		return
 	}
 	w.saved.busy, w.saved.size = true, sizeOf(sections)
@@ -98,7 +98,8 @@ func (w *writer) save() {
 	w.e.o.Log.Debug("checkpoint started", "position", int64(pos))
 	w.e.saves.Go(func() {
 		err := w.e.await(w.e.life, pos)
-		if err == nil {
+		led := err == nil // nothing is wrong with a disk if it was not to be saved: the epoch is over
+		if led {
 			err = w.e.o.Store.SaveCheckpoint(at, sections)
 		}
 		if err == nil {
@@ -107,12 +108,13 @@ func (w *writer) save() {
 				f(pos, time.Since(began))
 			}
 		}
-		w.e.submitOwn(&callOp{do: func(w *writer) { w.saveOver(pos, err) }, done: func(error) {}})
+		w.e.submitOwn(&callOp{do: func(w *writer) { w.saveOver(pos, led, err) }, done: func(error) {}})
 	})
 }
 
-// saveOver notes how a checkpoint at pos went. After one that failed the next waits its time.
-func (w *writer) saveOver(pos record.Pos, err error) {
+// saveOver notes how a checkpoint at pos went, whose position was confirmed or not. After one that failed the next waits
+// its time.
+func (w *writer) saveOver(pos record.Pos, confirmed bool, err error) {
 	s := &w.saved
 	s.busy, s.hold, s.due, s.took = false, err != nil, 0, w.lease-s.began
 	if err == nil {
@@ -123,8 +125,11 @@ func (w *writer) saveOver(pos record.Pos, err error) {
 	if err == nil || w.e.life.Err() != nil { // of a stop, a last one comes
 		return
 	}
-	w.e.counts.CheckpointFailures.Add(1)
 	s.due = w.lease + w.e.o.CheckpointInterval.Milliseconds()
+	if !confirmed {
+		return
+	}
+	w.e.counts.CheckpointFailures.Add(1)
 	w.e.o.Log.LogAttrs(context.Background(), slog.LevelError, "checkpoint failed: recovery will take longer until one succeeds; check the disk",
 		slog.String("error", err.Error()))
 }

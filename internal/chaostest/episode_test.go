@@ -152,7 +152,7 @@ func (e *episode) rest() error {
 
 // alarms are errors that faults may cause: the library's word for a leader that lost its place, and what an operator is to
 // hear when all who could lead a group are away.
-var alarms = []string{"part=raft", "broker group without a master"}
+var alarms = []string{"part=raft", "broker group without a master", "requests are refused until enough replicas confirm"}
 
 // check judges the history so far, what the controllers showed, and what the processes say.
 func (e *episode) check(drained bool) error {

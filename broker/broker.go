@@ -59,6 +59,7 @@ type Broker struct {
 	led     record.Epoch   // the highest epoch that was begun here
 	index   *replica.Index // of the whole log, nil: the engine tells it
 	confirm record.Pos     // what is known as confirmed
+	shift   *int64         // of the lease clock to that of the last master that was followed, ms; nil: not known
 	readied bool
 }
 

@@ -53,6 +53,9 @@ func (b *Broker) follow(ctx context.Context) (again bool, err error) {
 	var v ctl.ShardView
 	err = b.stream(ctx, f, synced, func() bool { v = b.group.get(); return b.elected(&v) })
 	b.confirm = max(b.confirm, f.Confirmed())
+	if ms, known := f.Shift(); known {
+		b.shift = &ms
+	}
 	var anew *repl.SnapshotError
 	switch {
 	case errors.As(err, &anew):
@@ -74,7 +77,7 @@ func (b *Broker) follower(index *replica.Index, views repl.Views, learner bool, 
 		Higher: func(e record.Epoch, master string) {
 			b.o.Log.Debug("a higher epoch was seen: the controller will say who leads it", slog.Uint64("epoch", uint64(e)), slog.String("master", master))
 		},
-		InSync: synced, Silence: b.o.Replication.Silence, DialOptions: b.o.Replication.DialOptions, Log: b.o.Log,
+		LeaseClock: b.o.Engine.Clock.Lease, InSync: synced, Silence: b.o.Replication.Silence, DialOptions: b.o.Replication.DialOptions, Log: b.o.Log,
 	}
 	if b.group.get().Mode == quorum.Memory {
 		o.FlushInterval = memoryFlush

@@ -73,9 +73,10 @@ func (t *term) begin(v ctl.ShardView) error {
 		}
 	}
 	b.index = nil // the leader's from here on
-	confirm := max(b.confirm, b.engine.Applied())
+	confirm, shift := max(b.confirm, b.engine.Applied()), t.leaseShift()
+	b.shift = &shift
 	if _, err := b.engine.Begin(engine.Identity{
-		Epoch: t.epoch, Incarnation: b.term.Incarnation, Replica: b.store.Identity().UUID, SetVersion: v.View.Version,
+		Epoch: t.epoch, Incarnation: b.term.Incarnation, Replica: b.store.Identity().UUID, SetVersion: v.View.Version, LeaseShift: shift,
 	}); err != nil {
 		return err
 	}
@@ -87,7 +88,7 @@ func (t *term) begin(v ctl.ShardView) error {
 	}
 	if t.leader, err = repl.NewLeader(repl.LeaderOptions{
 		Self: b.replica(), CommitLog: b.store.Log(), Index: index, View: v.View, Mode: v.Mode, Confirm: confirm, Times: b.o.Replication.Times,
-		Propose: t.propose, Confirmed: b.engine.Confirm, Damaged: t.tellDamaged, Clock: b.o.Engine.Clock,
+		Propose: t.propose, Confirmed: b.engine.Confirm, Damaged: t.tellDamaged, Clock: b.o.Engine.Clock, LeaseClock: b.engine.Lease,
 		BatchBytes: b.o.Replication.BatchBytes, WindowBytes: b.o.Replication.WindowBytes, Beat: b.o.Replication.Beat, Silence: b.o.Replication.Silence,
 		Higher: func(e record.Epoch) {
 			b.o.Log.Info("a replica has seen a higher epoch: the controller will say who leads it", slog.Uint64("epoch", uint64(e)))
@@ -107,6 +108,19 @@ func (t *term) begin(v ctl.ShardView) error {
 	b.step(StepStreams)
 	go func() { t.served <- b.engine.Serve(t.leader) }()
 	return nil
+}
+
+// leaseShift makes the lease clock that of the master before, as near as it is known; else it is late for as long as
+// clocks may differ. A broker that is alone goes on with its own.
+func (t *term) leaseShift() int64 {
+	switch b := t.b; {
+	case t.alone:
+		return 0
+	case b.shift != nil:
+		return *b.shift
+	default:
+		return -b.o.Replication.Skew.Milliseconds()
+	}
 }
 
 // replica says who this is to other replicas.

@@ -80,6 +80,9 @@ type Replication struct {
 	WindowBytes int64
 	// Beat is how often a sign of life is sent, Silence how long none may come.
 	Beat, Silence time.Duration
+	// Skew bounds how far the wall clocks of the replicas differ. It counts when a replica leads that has not heard the
+	// clock of the master before: leases then end later by so much. Default 1 s.
+	Skew time.Duration
 	// DialOptions are added to those of a follower's connection.
 	DialOptions []grpc.DialOption
 }
@@ -95,6 +98,9 @@ func (o Options) withDefaults() Options {
 		o.MetricsLimit = 10_000
 	}
 	o.MetricsLimit = min(o.MetricsLimit, obs.SeriesMax)
+	if o.Replication.Skew == 0 {
+		o.Replication.Skew = time.Second
+	}
 	if o.DrainTimeout == 0 {
 		o.DrainTimeout = 10 * time.Second
 	}

@@ -16,6 +16,7 @@ import (
 
 	controllerv1 "github.com/perigee-mq/perigee/api/perigee/controller/v1"
 	"github.com/perigee-mq/perigee/broker"
+	"github.com/perigee-mq/perigee/broker/clock"
 	"github.com/perigee-mq/perigee/internal/brokerapi"
 	"github.com/perigee-mq/perigee/internal/obs"
 	"github.com/perigee-mq/perigee/internal/testport"
@@ -289,4 +290,54 @@ func TestHandOver(t *testing.T) {
 	require.ElementsMatch(t, want, m.take())
 	m.end(was)
 	m.end(1 - was)
+}
+
+// ahead is a clock that is an hour ahead.
+type ahead struct{ clock.Clock }
+
+func (a ahead) Wall() int64  { return a.Clock.Wall() + time.Hour.Milliseconds() }
+func (a ahead) Lease() int64 { return a.Clock.Lease() + time.Hour.Milliseconds() }
+
+// TestClocksDiffer: a lease that a master gave does not end early when a replica leads whose clock is ahead, and the
+// next master goes on with the same.
+func TestClocksDiffer(t *testing.T) {
+	m := newTeam(t, 2, 2)
+	m.change = func(o *broker.Options) {
+		o.Engine.Clock = clock.New()
+		if o.ID == 2 {
+			o.Engine.Clock = ahead{o.Engine.Clock}
+		}
+	}
+	m.begin(0)
+	m.until("replica 1 is elected", func() bool { return m.shard().GetMaster() == 1 })
+	m.begin(1)
+	m.inSync(2)
+	m.topic, m.group = m.k.define()
+	m.put("leased", 5)
+	u := m.running[m.master()].user(m.topic, m.group)
+	got := u.lease(5, 10*time.Minute)
+	require.Len(t, got, 5)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for range 3 {
+		was := m.master()
+		_, err := controllerv1.NewShardServiceClient(m.k.conn).Elect(ctx, &controllerv1.ElectRequest{ShardName: "a"})
+		require.NoError(t, err)
+		require.Empty(t, m.running[m.master(was)].user(m.topic, m.group).lease(5, time.Minute))
+		m.inSync(2)
+	}
+}
+
+// lease receives without an ack.
+func (u *user) lease(n int, invisible time.Duration) (bodies []string) {
+	u.t.Helper()
+	r, err := wait(u.t, func(done func(*brokerapi.PopReply, error)) {
+		u.b.Pop(&brokerapi.PopRequest{Topic: u.topic, Group: u.group, Client: "c", Max: n, Invisible: invisible}, done)
+	})
+	require.NoError(u.t, err)
+	for _, m := range r.Messages {
+		bodies = append(bodies, string(m.Body))
+	}
+	r.Release()
+	return bodies
 }

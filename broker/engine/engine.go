@@ -17,7 +17,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/perigee-mq/perigee/broker/clock"
 	"github.com/perigee-mq/perigee/broker/filter"
 	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/store/commitlog"
@@ -30,13 +29,16 @@ type Identity struct {
 	Incarnation uint64
 	Replica     [16]byte
 	SetVersion  uint64
+	// LeaseShift is added to the clock by which leases are judged, ms: what it is behind the clock of the master
+	// before, negative if it is ahead.
+	LeaseShift int64
 }
 
 // Engine is one running broker core. Its methods are safe for concurrent use.
 type Engine struct {
 	o     Options
 	log   *commitlog.Log
-	clock clock.Clock
+	clock *shifted
 	cold  chan struct{} // a token for each goroutine that reads cold messages
 	asked chan struct{} // a token for each query that runs
 	reads sync.WaitGroup
@@ -78,7 +80,7 @@ type Engine struct {
 // serves nothing before Start.
 func Open(o Options) (*Engine, error) {
 	o = o.withDefaults()
-	e := &Engine{o: o, log: o.Store.Log(), clock: o.Clock, cold: make(chan struct{}, o.ColdReads), done: make(chan struct{})}
+	e := &Engine{o: o, log: o.Store.Log(), clock: &shifted{Clock: o.Clock}, cold: make(chan struct{}, o.ColdReads), done: make(chan struct{})}
 	e.life, e.die = context.WithCancel(context.Background())
 	e.asked, e.leave = make(chan struct{}, o.Queries), make(chan struct{})
 	if e.log.MaxBody() < bodyMin {
@@ -134,6 +136,7 @@ func (e *Engine) Begin(id Identity) (record.Pos, error) {
 		}
 		e.o.Standby = false // its views are of no use for a checkpoint before it serves
 	}
+	e.clock.ms.Store(id.LeaseShift)
 	if err := e.begin(id); err != nil {
 		return 0, err
 	}

@@ -156,6 +156,9 @@ func (f *Follower) hear(h heard) error {
 		return f.judged(t, err)
 	case said.GetBeat() != nil:
 		b := beatOf(said.GetBeat())
+		if ms := said.GetBeat().GetLeaseClockMs(); ms > 0 && f.o.LeaseClock != nil {
+			f.shift.heard(b.Epoch, ms-f.o.LeaseClock())
+		}
 		t, err := f.core.Beat(b)
 		if err == nil {
 			f.well(b.LogEnd)

@@ -50,6 +50,8 @@ type FollowerOptions struct {
 	// Higher is called when a master or one that was it tells of an epoch above the promised one, with the address of
 	// its master if that is known. It must not call the Follower. Default: nothing.
 	Higher func(epoch record.Epoch, master string)
+	// LeaseClock is the clock by which this replica would judge leases, ms. Default: nobody compares it with a master's.
+	LeaseClock func() int64
 	// InSync is called when the replica has, for the first time, all that the master had when it said so last. It must not
 	// block, nor call the Follower. Default: nothing.
 	InSync func()
@@ -98,6 +100,7 @@ type Follower struct {
 	o FollowerOptions
 
 	confirmed atomic.Int64
+	shift     shift
 	calls     chan func() // for the goroutine of Run
 	in        chan heard  // what streams have heard
 	flushed   chan struct{}
@@ -155,6 +158,10 @@ func NewFollower(o FollowerOptions) (*Follower, error) {
 
 // Confirmed is the confirm offset as the replica knows it.
 func (f *Follower) Confirmed() record.Pos { return record.Pos(f.confirmed.Load()) }
+
+// Shift is what has to be added to the lease clock of this replica to go on with that of the last master that it
+// followed, ms, less the time that a beat took at least; false if no beat was heard. Ask when Run has returned.
+func (f *Follower) Shift() (ms int64, known bool) { return f.shift.ms, f.shift.known }
 
 // Follow says who is the master of an epoch and where it is, as the controller shows it. The promise of the epoch is on
 // disk when it returns, if that is possible now. Fenced if a higher epoch was seen, Draining if Run has returned.

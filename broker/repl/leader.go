@@ -45,6 +45,8 @@ type LeaderOptions struct {
 	Damaged func(error)
 	// Clock is where the time comes from. Default: the machine's.
 	Clock clock.Clock
+	// LeaseClock is the clock by which this master judges leases, ms; followers are told. Default: that of Clock.
+	LeaseClock func() int64
 	// BatchBytes is how much of records is sent at once, if the batches in the log are no larger. Default 512 KiB.
 	BatchBytes int
 	// WindowBytes is how much of records is under way to a follower before it acks; one batch may exceed it. Default
@@ -72,6 +74,9 @@ func (o LeaderOptions) withDefaults() LeaderOptions {
 	}
 	if o.Clock == nil {
 		o.Clock = clock.New()
+	}
+	if o.LeaseClock == nil {
+		o.LeaseClock = o.Clock.Lease
 	}
 	if o.BatchBytes <= 0 {
 		o.BatchBytes = chunkBytes

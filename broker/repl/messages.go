@@ -106,6 +106,12 @@ func beatResponse(b follower.Beat) *replicationv1.ReplicateResponse {
 	}}}
 }
 
+// withClock adds the master's lease clock to a beat.
+func withClock(m *replicationv1.ReplicateResponse, ms int64) *replicationv1.ReplicateResponse {
+	m.GetBeat().LeaseClockMs = ms
+	return m
+}
+
 func beatOf(p *replicationv1.Beat) follower.Beat {
 	return follower.Beat{
 		Session: quorum.Session(p.GetSession()), Epoch: record.Epoch(p.GetEpoch()), LogEnd: record.Pos(p.GetLogEnd()), Confirm: record.Pos(p.GetConfirm()),

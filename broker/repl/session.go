@@ -126,7 +126,7 @@ func (s *session) send(confirm record.Pos) error {
 			}
 		case due || confirmed > confirm:
 			s.sending(written)
-			err = s.stream.SendMsg(beatResponse(follower.Beat{Session: s.id, Epoch: s.l.epoch, LogEnd: written, Confirm: confirmed}))
+			err = s.stream.SendMsg(withClock(beatResponse(follower.Beat{Session: s.id, Epoch: s.l.epoch, LogEnd: written, Confirm: confirmed}), o.LeaseClock()))
 		default:
 			select {
 			case <-s.wake:

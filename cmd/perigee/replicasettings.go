@@ -20,6 +20,7 @@ type replicaSettings struct {
 	ReplicaRejoin  time.Duration `koanf:"replica-rejoin" help:"a replica counts again when it was caught up for so long"`
 	ReplicaBeat    time.Duration `koanf:"replica-beat" help:"how often a master that has nothing to send gives a sign of life to its followers"`
 	ReplicaSilence time.Duration `koanf:"replica-silence" help:"a stream between replicas on which nothing came for so long is opened anew"`
+	ReplicaSkew    time.Duration `koanf:"replica-skew" help:"how far the wall clocks of the replicas may differ: a replica that leads without having heard the clock of the master before lets leases last longer by so much"`
 	ReplicaBatch   cfg.Bytes     `koanf:"replica-batch" help:"records of the log that are sent to a follower at once"`
 	ReplicaWindow  cfg.Bytes     `koanf:"replica-window" help:"records of the log that are under way to a follower"`
 }
@@ -27,7 +28,7 @@ type replicaSettings struct {
 func defaultReplica() replicaSettings {
 	return replicaSettings{
 		Mode: "durable", ReplicaBehind: 10 * time.Second, ReplicaSilent: 3 * time.Second, ReplicaGone: time.Second, ReplicaRejoin: 2 * time.Second,
-		ReplicaBeat: 200 * time.Millisecond, ReplicaSilence: 3 * time.Second, ReplicaBatch: 512 << 10, ReplicaWindow: 4 << 20,
+		ReplicaBeat: 200 * time.Millisecond, ReplicaSilence: 3 * time.Second, ReplicaSkew: time.Second, ReplicaBatch: 512 << 10, ReplicaWindow: 4 << 20,
 	}
 }
 
@@ -40,7 +41,7 @@ func (s replicaSettings) check() error {
 		return usageError("--mode %q: use durable or memory", s.Mode)
 	case s.MinISR < 0:
 		return usageError("--min-isr %d: use 0 or more", s.MinISR)
-	case min(s.ReplicaBehind, s.ReplicaSilent, s.ReplicaGone, s.ReplicaRejoin, s.ReplicaBeat, s.ReplicaSilence) < 10*time.Millisecond:
+	case min(s.ReplicaBehind, s.ReplicaSilent, s.ReplicaGone, s.ReplicaRejoin, s.ReplicaBeat, s.ReplicaSilence, s.ReplicaSkew) < 10*time.Millisecond:
 		return usageError("times of replicas have to be 10ms or more")
 	case s.ReplicaSilence < 2*s.ReplicaBeat:
 		return usageError("--replica-silence %v: use at least twice --replica-beat", s.ReplicaSilence)
@@ -57,6 +58,6 @@ func (s replicaSettings) apply(o *broker.Options) {
 	}
 	o.Replication = broker.Replication{
 		Times:      quorum.Times{Behind: s.ReplicaBehind, Silent: s.ReplicaSilent, Gone: s.ReplicaGone, Rejoin: s.ReplicaRejoin},
-		BatchBytes: int(s.ReplicaBatch), WindowBytes: int64(s.ReplicaWindow), Beat: s.ReplicaBeat, Silence: s.ReplicaSilence,
+		BatchBytes: int(s.ReplicaBatch), WindowBytes: int64(s.ReplicaWindow), Beat: s.ReplicaBeat, Silence: s.ReplicaSilence, Skew: s.ReplicaSkew,
 	}
 }

@@ -1031,7 +1031,10 @@ type Beat struct {
 	// Position behind the last record of the master's log.
 	LogEnd int64 `protobuf:"varint,3,opt,name=log_end,json=logEnd,proto3" json:"log_end,omitempty"`
 	// The master's confirm offset.
-	Confirm       int64 `protobuf:"varint,4,opt,name=confirm,proto3" json:"confirm,omitempty"`
+	Confirm int64 `protobuf:"varint,4,opt,name=confirm,proto3" json:"confirm,omitempty"`
+	// The clock by which the master judges leases, ms since 1970; 0: not told. A follower that leads later goes on with
+	// it, so that no lease ends early.
+	LeaseClockMs  int64 `protobuf:"varint,5,opt,name=lease_clock_ms,json=leaseClockMs,proto3" json:"lease_clock_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1090,6 +1093,13 @@ func (x *Beat) GetLogEnd() int64 {
 func (x *Beat) GetConfirm() int64 {
 	if x != nil {
 		return x.Confirm
+	}
+	return 0
+}
+
+func (x *Beat) GetLeaseClockMs() int64 {
+	if x != nil {
+		return x.LeaseClockMs
 	}
 	return 0
 }
@@ -1238,12 +1248,13 @@ const file_perigee_replication_v1_replication_proto_rawDesc = "" +
 	"\frecord_epoch\x18\x05 \x01(\x04R\vrecordEpoch\x12\x18\n" +
 	"\aconfirm\x18\x06 \x01(\x03R\aconfirm\x12\x1b\n" +
 	"\tfile_ends\x18\a \x03(\x03R\bfileEnds\x12\x18\n" +
-	"\arecords\x18\b \x01(\fR\arecords\"i\n" +
+	"\arecords\x18\b \x01(\fR\arecords\"\x8f\x01\n" +
 	"\x04Beat\x12\x18\n" +
 	"\asession\x18\x01 \x01(\x04R\asession\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x17\n" +
 	"\alog_end\x18\x03 \x01(\x03R\x06logEnd\x12\x18\n" +
-	"\aconfirm\x18\x04 \x01(\x03R\aconfirm\"\x8f\x01\n" +
+	"\aconfirm\x18\x04 \x01(\x03R\aconfirm\x12$\n" +
+	"\x0elease_clock_ms\x18\x05 \x01(\x03R\fleaseClockMs\"\x8f\x01\n" +
 	"\x05Close\x12;\n" +
 	"\x06reason\x18\x01 \x01(\x0e2#.perigee.replication.v1.CloseReasonR\x06reason\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x1f\n" +

@@ -64,6 +64,8 @@ type Options struct {
 	// MetricsLimit bounds the topics, and the pairs of a topic and a group, that metrics show. Default 10,000,
 	// at most obs.SeriesMax.
 	MetricsLimit int
+	// HTTPAddr is where this process tells of itself, host:port, for the status of the cluster; empty: nowhere.
+	HTTPAddr string
 	// Release is this program's version, for messages to people.
 	Release string
 	// Log receives what an operator acts on. Default: discard.

@@ -24,7 +24,7 @@ func (b *Broker) report() *controllerv1.ReplicaReport {
 		return nil
 	}
 	durable := p.log.Durable()
-	r := &controllerv1.ReplicaReport{DurableEnd: int64(durable), WrittenEnd: int64(max(durable, p.log.Written())), Confirm: int64(durable)}
+	r := &controllerv1.ReplicaReport{DurableEnd: int64(durable), WrittenEnd: int64(max(durable, p.log.Written())), Confirm: int64(durable), HttpAddress: b.o.HTTPAddr, Release: b.o.Release}
 	switch {
 	case p.leader != nil:
 		r.Confirm = int64(p.leader.Confirmed())

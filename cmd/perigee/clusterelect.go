@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -148,29 +147,4 @@ func newClusterGroup() *cobra.Command {
 	}
 	c.AddCommand(withSettings(setting, &set), withSettings(removing, &rm.clusterSettings), withSettings(deleting, &del))
 	return c
-}
-
-func brokerGroupOf(h *controllerv1.Shard) brokerGroup {
-	g := brokerGroup{
-		Group: h.GetName(), Epoch: h.GetEpoch(), Master: h.GetMaster(), InSync: h.GetSyncStateSet(), SetVersion: h.GetSetVersion(), ELR: h.GetElr(),
-		MinISR: h.GetMinIsr(), Mode: "durable", DataLosses: h.GetDataLosses(), LeaseAge: h.LeaseAgeMs, Stuck: h.GetStuck(),
-	}
-	if h.GetCommitMode() == controllerv1.CommitMode_COMMIT_MODE_MEMORY {
-		g.Mode = "memory"
-	}
-	if g.InSync == nil {
-		g.InSync = []uint32{}
-	}
-	if g.ELR == nil {
-		g.ELR = []uint32{}
-	}
-	return g
-}
-
-// ids lists replicas.
-func ids(all []uint32) string {
-	if len(all) == 0 {
-		return "-"
-	}
-	return strings.Trim(strings.ReplaceAll(fmt.Sprint(all), " ", ","), "[]")
 }

@@ -47,34 +47,6 @@ type controllerStatus struct {
 	Error    string  `json:"error,omitempty"` // why it did not answer
 }
 
-// brokerGroup is a broker group as the controllers' leader sees it.
-type brokerGroup struct {
-	Group      string   `json:"group"`
-	Epoch      uint64   `json:"epoch"`
-	Master     uint32   `json:"master,omitempty"`
-	InSync     []uint32 `json:"in_sync"`
-	SetVersion uint64   `json:"set_version"`
-	ELR        []uint32 `json:"elr"` // have everything, too, though they are not in sync
-	MinISR     int32    `json:"min_isr"`
-	Mode       string   `json:"mode"`
-	DataLosses uint64   `json:"data_losses"`
-	LeaseAge   *int64   `json:"lease_age_ms,omitempty"`
-	Stuck      bool     `json:"stuck"` // nobody who may be the master is heard from
-}
-
-type brokerStatus struct {
-	Group   string `json:"group"`
-	ID      uint32 `json:"id"`
-	Role    string `json:"role"` // master or replica
-	InSync  bool   `json:"in_sync"`
-	Epoch   uint64 `json:"epoch"` // of the group
-	Live    *bool  `json:"live,omitempty"`
-	Unclean bool   `json:"unclean,omitempty"`
-	Learner bool   `json:"learner,omitempty"`
-	LogEnd  *int64 `json:"log_end,omitempty"` // bytes, as it said last
-	Address string `json:"address"`
-}
-
 type proxyStatus struct {
 	Address    string `json:"address"`
 	HTTP       string `json:"http_address,omitempty"`
@@ -179,44 +151,6 @@ func askController(ctx context.Context, m *controllerv1.Member) (controllerStatu
 	return out, r
 }
 
-// brokers asks the leader about brokers, or whoever answers.
-func (s *clusterStatus) brokers(ctx context.Context, conn *nodes.Conn) error {
-	s.From = conn.Addr()
-	for _, c := range s.Controllers {
-		if c.ID == s.Leader && c.Address != "" {
-			leader, err := dialController([]string{c.Address})
-			if err != nil {
-				return err
-			}
-			defer leader.Close()
-			conn, s.From = leader, c.ID
-		}
-	}
-	r, err := controllerv1.NewControllerServiceClient(conn).Status(ctx, &controllerv1.StatusRequest{})
-	if err != nil {
-		return err
-	}
-	s.Topics, s.Groups = r.GetTopics(), r.GetGroups()
-	for _, h := range r.GetShards() {
-		s.BrokerGroups = append(s.BrokerGroups, brokerGroupOf(h))
-		for _, b := range h.GetReplicas() {
-			one := brokerStatus{Group: h.GetName(), ID: b.GetId(), Role: "replica", InSync: slices.Contains(h.GetSyncStateSet(), b.GetId()), Epoch: h.GetEpoch(), Address: b.GetAddress(), Unclean: b.GetUnclean(), Learner: b.GetLearner()}
-			if x := b.GetReport(); x != nil {
-				one.LogEnd = new(x.GetWrittenEnd())
-			}
-			if one.Learner {
-				one.Role = "learner"
-			}
-			if b.GetId() == h.GetMaster() {
-				live := h.GetLive()
-				one.Role, one.Live = "master", &live
-			}
-			s.Brokers = append(s.Brokers, one)
-		}
-	}
-	return nil
-}
-
 func (s *clusterStatus) print(w io.Writer) error {
 	leader := "controller " + s.Leader + " leads"
 	if s.Leader == "" {
@@ -255,13 +189,13 @@ func (s *clusterStatus) print(w io.Writer) error {
 	}
 	t.Render()
 	fmt.Fprintln(w)
-	t = newTable(w, "BROKER", "ROLE", "IN SYNC", "EPOCH", "LIVE", "ADDRESS")
+	t = newTable(w, "BROKER", "ROLE", "IN SYNC", "EPOCH", "LIVE", "LAG", "HEARD", "ADDRESS", "HTTP", "RELEASE")
 	for _, b := range s.Brokers {
 		live := "-"
 		if b.Live != nil {
 			live = yes(*b.Live)
 		}
-		t.AppendRow([]any{fmt.Sprintf("%s/%d", b.Group, b.ID), b.Role, yes(b.InSync), b.Epoch, live, b.Address})
+		t.AppendRow([]any{fmt.Sprintf("%s/%d", b.Group, b.ID), b.Role, yes(b.InSync), b.Epoch, live, number(b.Lag), ago(b.Heard), b.Address, dash(b.HTTP), dash(b.Release)})
 	}
 	t.Render()
 	fmt.Fprintln(w)
@@ -273,7 +207,7 @@ func (s *clusterStatus) print(w io.Writer) error {
 	return nil
 }
 
-func number(n *uint64) string {
+func number[N uint64 | int64](n *N) string {
 	if n == nil {
 		return "-"
 	}

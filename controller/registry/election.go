@@ -17,6 +17,7 @@ type Report struct {
 	Written, Durable, Commit int64  // ends of its log, and the confirm offset that it knows, bytes
 	FlushP99                 *int64 // microseconds
 	DiskUsed                 *int32 // thousandths
+	HTTP, Release            string
 }
 
 // heard is what was last heard of a replica in one incarnation.

@@ -170,7 +170,7 @@ func (s *Server) fenced(stream brokerStream, err error) error {
 func beatOf(m *controllerv1.BrokerHeartbeat) registry.Beat {
 	var r registry.Report
 	if x := m.GetReport(); x != nil {
-		r = registry.Report{Known: true, Written: x.GetWrittenEnd(), Durable: x.GetDurableEnd(), Commit: x.GetConfirm(), FlushP99: x.FlushP99Us, DiskUsed: x.DiskUsedPermille}
+		r = registry.Report{Known: true, Written: x.GetWrittenEnd(), Durable: x.GetDurableEnd(), Commit: x.GetConfirm(), FlushP99: x.FlushP99Us, DiskUsed: x.DiskUsedPermille, HTTP: x.GetHttpAddress(), Release: x.GetRelease()}
 	}
 	return registry.Beat{
 		Shard: state.ShardID(m.GetShard()), Replica: state.ReplicaID(m.GetReplicaId()), Inc: state.Incarnation(m.GetIncarnation()),

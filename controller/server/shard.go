@@ -223,6 +223,7 @@ func (s *Server) shardNow(h *state.Shard) *controllerv1.Shard {
 		if t, ok := soft.Reports[state.ReplicaID(r.GetId())]; ok {
 			r.Report = &controllerv1.ReplicaReport{
 				AgeMs: max(0, t.Age.Milliseconds()), WrittenEnd: t.Written, DurableEnd: t.Durable, Confirm: t.Commit, FlushP99Us: t.FlushP99, DiskUsedPermille: t.DiskUsed,
+				HttpAddress: t.HTTP, Release: t.Release,
 			}
 		}
 	}

@@ -1184,8 +1184,12 @@ type ReplicaReport struct {
 	FlushP99Us *int64 `protobuf:"varint,5,opt,name=flush_p99_us,json=flushP99Us,proto3,oneof" json:"flush_p99_us,omitempty"`
 	// Used space of the disk, thousandths; not set if it is not known.
 	DiskUsedPermille *int32 `protobuf:"varint,6,opt,name=disk_used_permille,json=diskUsedPermille,proto3,oneof" json:"disk_used_permille,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// Where it tells of itself (/metrics, /healthz, /readyz), host:port; empty: nowhere.
+	HttpAddress string `protobuf:"bytes,7,opt,name=http_address,json=httpAddress,proto3" json:"http_address,omitempty"`
+	// Its release, for people.
+	Release       string `protobuf:"bytes,8,opt,name=release,proto3" json:"release,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReplicaReport) Reset() {
@@ -1258,6 +1262,20 @@ func (x *ReplicaReport) GetDiskUsedPermille() int32 {
 		return *x.DiskUsedPermille
 	}
 	return 0
+}
+
+func (x *ReplicaReport) GetHttpAddress() string {
+	if x != nil {
+		return x.HttpAddress
+	}
+	return ""
+}
+
+func (x *ReplicaReport) GetRelease() string {
+	if x != nil {
+		return x.Release
+	}
+	return ""
 }
 
 // Shard is a broker group: one log, one master, one or more replicas. Silence changes nothing but
@@ -3324,7 +3342,7 @@ const file_perigee_controller_v1_controller_proto_rawDesc = "" +
 	"\vincarnation\x18\x04 \x01(\x04R\vincarnation\x12\x18\n" +
 	"\aunclean\x18\x05 \x01(\bR\aunclean\x12\x18\n" +
 	"\alearner\x18\x06 \x01(\bR\alearner\x12<\n" +
-	"\x06report\x18\a \x01(\v2$.perigee.controller.v1.ReplicaReportR\x06report\"\x84\x02\n" +
+	"\x06report\x18\a \x01(\v2$.perigee.controller.v1.ReplicaReportR\x06report\"\xc1\x02\n" +
 	"\rReplicaReport\x12\x15\n" +
 	"\x06age_ms\x18\x01 \x01(\x03R\x05ageMs\x12\x1f\n" +
 	"\vwritten_end\x18\x02 \x01(\x03R\n" +
@@ -3334,7 +3352,9 @@ const file_perigee_controller_v1_controller_proto_rawDesc = "" +
 	"\aconfirm\x18\x04 \x01(\x03R\aconfirm\x12%\n" +
 	"\fflush_p99_us\x18\x05 \x01(\x03H\x00R\n" +
 	"flushP99Us\x88\x01\x01\x121\n" +
-	"\x12disk_used_permille\x18\x06 \x01(\x05H\x01R\x10diskUsedPermille\x88\x01\x01B\x0f\n" +
+	"\x12disk_used_permille\x18\x06 \x01(\x05H\x01R\x10diskUsedPermille\x88\x01\x01\x12!\n" +
+	"\fhttp_address\x18\a \x01(\tR\vhttpAddress\x12\x18\n" +
+	"\arelease\x18\b \x01(\tR\areleaseB\x0f\n" +
 	"\r_flush_p99_usB\x15\n" +
 	"\x13_disk_used_permille\"\xa6\x04\n" +
 	"\x05Shard\x12\x0e\n" +

@@ -84,6 +84,7 @@ func (w *world) alter(n *node, m *quorum.Core, p quorum.Proposal) {
 	c := state.AlterS{
 		Shard: h.ID, Epoch: state.Epoch(p.Epoch), SetVersion: p.Version,
 		Master: state.Member{ID: state.ReplicaID(p.Master.Replica), Inc: state.Incarnation(p.Master.Inc)},
+		Least:  w.rng.IntN(2) * 2,
 	}
 	before := h.Set
 	for _, member := range p.Set {

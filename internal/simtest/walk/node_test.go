@@ -177,7 +177,11 @@ func (w *world) broken(n *node) {
 				m := t.m
 				w.send("broken", func() {
 					if t.m == m && m != nil {
-						t.led(m.Close(w.now, f.session))
+						if w.rng.IntN(2) == 0 {
+							t.led(m.Left(w.now, f.session))
+						} else {
+							t.led(m.Close(w.now, f.session))
+						}
 					}
 				})
 			}

@@ -31,7 +31,7 @@ var configs = []config{
 
 func (w *world) resign(n *node) {
 	h := w.shard()
-	w.apply(state.Resign{Shard: h.ID, Epoch: state.Epoch(n.m.Epoch()), Replica: state.ReplicaID(n.id), Inc: state.Incarnation(n.inc)})
+	w.apply(state.Resign{Shard: h.ID, Epoch: state.Epoch(n.m.Epoch()), Replica: state.ReplicaID(n.id), Inc: state.Incarnation(n.inc), Leaves: w.rng.IntN(2) == 0})
 }
 
 func (s *stats) add(o stats) {

@@ -63,6 +63,8 @@ type Options struct {
 	DrainTimeout time.Duration
 	// Metrics is where instruments are registered; nil: nowhere.
 	Metrics metric.Meter
+	// HTTPAddr is where this process tells of itself, host:port, for the status of the cluster; empty: nowhere.
+	HTTPAddr string
 	// Release is this program's version, for messages to people.
 	Release string
 	// Log receives what an operator acts on. Default: discard.
@@ -99,7 +101,7 @@ func New(o Options) (*Proxy, error) {
 	}
 	p := &Proxy{o: o, routes: new(route.Table), ready: make(chan struct{})}
 	p.life, p.end = context.WithCancel(context.Background())
-	p.ctl = ctl.New(ctl.Options{Conn: o.Controller, Routes: p.routes, Release: o.Release, Address: o.Advertise, Log: o.Log})
+	p.ctl = ctl.New(ctl.Options{Conn: o.Controller, Routes: p.routes, Release: o.Release, Address: o.Advertise, HTTPAddress: o.HTTPAddr, Log: o.Log})
 	p.brokers = p.connect()
 	p.clients = clients.New(clients.Options{MaxClients: o.KnownClients}, time.Now())
 	p.checks = checks.New(checks.Options{Clients: p.clients, Routes: p.routes, Brokers: p.brokers, StoreHost: p.storeHost, Log: o.Log})

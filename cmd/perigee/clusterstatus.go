@@ -95,6 +95,9 @@ func lookAtCluster(ctx context.Context, conn *nodes.Conn) (*clusterStatus, error
 	out.weigh(asked)
 	for i, r := range asked {
 		for _, w := range r.GetWatchers() {
+			if w.GetAddress() == "" { // somebody who only looks
+				continue
+			}
 			out.Proxies = append(out.Proxies, proxyStatus{w.GetAddress(), w.GetHttpAddress(), w.GetRelease(), out.Controllers[i].ID})
 		}
 	}

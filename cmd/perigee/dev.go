@@ -30,19 +30,22 @@ type devSettings struct {
 	edgeSettings      `koanf:",squash"`
 	edgeDrainSettings `koanf:",squash"`
 	DataDir           string `koanf:"data-dir" help:"directory for everything; default: a temporary one, removed at the end"`
+	Cluster           bool   `koanf:"cluster" help:"run a cluster in the process: three controllers, two broker groups of three replicas with files of a quarter of --segment-bytes, two proxies; the second proxy's ports are two above the first's"`
+	ControllerAddr    string `koanf:"controller-addr" help:"with --cluster: address of the first controller, for perigee cluster"`
 }
 
 // devGroup is the broker group of a dev process.
 const devGroup = "dev"
 
 func newDev() *cobra.Command {
-	s := &devSettings{logSettings: defaultLog(), storeSettings: defaultStore(64 << 20), edgeSettings: defaultEdge(), edgeDrainSettings: defaultEdgeDrain(0)}
+	s := &devSettings{logSettings: defaultLog(), storeSettings: defaultStore(64 << 20), edgeSettings: defaultEdge(), edgeDrainSettings: defaultEdgeDrain(0), ControllerAddr: defaultCluster().Controller[0]}
 	s.AutoCreate = true
 	c := &cobra.Command{
 		Use: "dev", Short: "Run a whole service in one process, without configuration",
 		Long: "Runs controller, broker and proxy in one process on loopback addresses.\n\n" +
 			"With --auto-create (the default) a topic or group that a client names is created on first use: the topic takes every\n" +
-			"type of message, the group is unordered.",
+			"type of message, the group is unordered.\n\nWith --cluster it is a cluster, of which each member could be a process of its own. A line tells of every change of\n" +
+			"a broker group's master; `perigee cluster elect` makes one.",
 		Args: exactArgs(0, "no argument"),
 		RunE: asServer(s.run),
 	}
@@ -62,6 +65,9 @@ func (s *devSettings) run(c *cobra.Command) error {
 		return err
 	}
 	defer remove()
+	if s.Cluster {
+		return s.runCluster(c, dir, log)
+	}
 	ln, err := listen("--grpc-addr", s.GRPCAddr)
 	if err != nil {
 		return err

@@ -69,7 +69,7 @@ func (s *proxySettings) run(c *cobra.Command) error {
 	boundProxy(guard, &limits)
 	po := proxy.Options{
 		Listener: ln, Controller: conn, Advertise: s.advertised(ln), AutoCreate: s.AutoCreate, CertFile: s.TLSCert, KeyFile: s.TLSKey, Limits: limits,
-		DrainDelay: s.DrainDelay, DrainTimeout: s.DrainTimeout, Metrics: metrics.Meter("proxy"), Release: version, Log: log,
+		DrainDelay: s.DrainDelay, DrainTimeout: s.DrainTimeout, Metrics: metrics.Meter("proxy"), HTTPAddr: http.Addr().String(), Release: version, Log: log,
 	}
 	s.edgeBounds.apply(&po)
 	s.windowSettings.apply(&po.Link)

@@ -78,6 +78,10 @@ func (r *Registry) groupLocked(h *shard) election.Group {
 	return g
 }
 
+// alarmAfter is how long a shard may have nobody to lead it before an operator is told: one that has just resigned is heard
+// from again in a moment.
+const alarmAfter = time.Second
+
 // Elections returns the shards for which an election is to be taken.
 func (r *Registry) Elections() (due []state.ShardID) {
 	r.mu.Lock()
@@ -88,7 +92,11 @@ func (r *Registry) Elections() (due []state.ShardID) {
 	now := r.o.Boot()
 	for id, h := range r.shards {
 		d := election.Decide(r.groupLocked(h), now)
-		if d.Stuck && !h.stuck && len(h.hard.Replicas) > 1 {
+		if d.Stuck && !h.stuck {
+			h.since, h.alarmed = now, false
+		}
+		if d.Stuck && !h.alarmed && now-h.since >= alarmAfter && len(h.hard.Replicas) > 1 {
+			h.alarmed = true
 			r.o.Log.Error("broker group without a master: no replica that has every acknowledged message is heard from; start one of them, or choose with perigee cluster elect what to lose",
 				slog.String("shard", h.hard.Name), slog.Any("sync_state_set", h.hard.Set), slog.Any("elr", h.hard.ELR))
 		}

@@ -2,6 +2,8 @@ package registry
 
 import (
 	"context"
+	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -160,6 +162,31 @@ func TestEpochIsOver(t *testing.T) {
 		w.apply(state.Elect{Shard: 1, Epoch: h.Epoch, Winner: 2, Inc: old.Inc})
 		if err := w.sessions[2].Beat(old); !mqerr.Is(err, mqerr.Fenced) {
 			t.Errorf("it can't follow: %v", err)
+		}
+	})
+}
+
+// An operator is told of a group that nobody can lead, once, and not of one that finds somebody in a moment.
+func TestAlarmHasPatience(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newTrio(t)
+		defer w.close()
+		var log strings.Builder
+		w.r.o.Log = slog.New(slog.NewTextHandler(&log, nil))
+		alarms := func() int { return strings.Count(log.String(), "broker group without a master") }
+		w.alive(3*time.Second, 3) // the lease is over, and nobody of the set was heard from
+		for w.r.Elections(); !w.r.shards[1].stuck; w.r.Elections() {
+			w.alive(100*time.Millisecond, 3)
+		}
+		w.alive(alarmAfter-200*time.Millisecond, 3)
+		if alarms() != 0 {
+			t.Fatalf("too early: %s", log.String())
+		}
+		for range 3 {
+			w.alive(time.Second, 3)
+		}
+		if alarms() != 1 {
+			t.Fatalf("%d alarms: %s", alarms(), log.String())
 		}
 	})
 }

@@ -95,7 +95,9 @@ type shard struct {
 	heard    map[state.ReplicaID]heard
 	proposed *Election // its outcome is not known
 	transfer *transfer
-	stuck    bool // it needs a master, and nobody is there
+	stuck    bool          // it needs a master, and nobody is there
+	since    time.Duration // that began, on the boot-time clock
+	alarmed  bool          // and was told
 }
 
 func newShard(hard *state.Shard) *shard {
@@ -215,7 +217,7 @@ func (r *Registry) Start() {
 	}
 	for _, h := range r.shards {
 		h.applied, h.caughtUp = h.hard.Applied, false
-		h.heard, h.proposed, h.transfer, h.stuck = map[state.ReplicaID]heard{}, nil, nil, false
+		h.heard, h.proposed, h.transfer, h.stuck, h.alarmed = map[state.ReplicaID]heard{}, nil, nil, false, false
 		if h.hard.Master != 0 {
 			r.live.Heard(master(h.hard), now)
 			h.heard[h.hard.Master] = heard{inc: h.hard.MasterInc, at: now}

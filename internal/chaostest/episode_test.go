@@ -117,9 +117,11 @@ func (e *episode) one(f fault, rng *rand.Rand) error {
 		err = e.rest()
 	}
 	var gaps []string
+	var longest time.Duration
 	for _, g := range e.place.groups {
 		gap := e.probes.gap(g, began, time.Now())
 		e.worst[f.name] = max(e.worst[f.name], gap)
+		longest = max(longest, gap)
 		gaps = append(gaps, fmt.Sprintf("%s %.2fs", g, gap.Seconds()))
 	}
 	e.say("seed %d fault %d: %s: %s; no send to %s; at rest after %v; %d operations", e.seed, e.done+1, f.name, strings.Join(d.did, ", "), strings.Join(gaps, ", "),
@@ -129,6 +131,9 @@ func (e *episode) one(f fault, rng *rand.Rand) error {
 	}
 	if err := e.check(false); err != nil {
 		return err
+	}
+	if *limitFlag > 0 && longest > *limitFlag {
+		return fmt.Errorf("nothing could be sent to a group for %v", longest)
 	}
 	e.done++
 	return nil

@@ -18,6 +18,7 @@ var (
 	timeFlag   = flag.Duration("time", 0, "begin no fault after this time; 0: no bound")
 	seedFlag   = flag.Uint64("seed", 0, "seed of the first episode; 0: by the clock")
 	onlyFlag   = flag.String("only", "", "do only faults with this in their name")
+	limitFlag  = flag.Duration("limit", 0, "a fault fails if nothing could be sent to a group for longer; 0: no limit")
 	keepFlag   = flag.String("keep", "", "directory for the data and history of episodes that fail; empty: a temporary one")
 	caged      = flag.Bool("caged", false, "this process has namespaces of its own (it says so to itself)")
 )

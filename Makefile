@@ -95,6 +95,10 @@ millions: ## ten million messages ready, then leased: what everything costs then
 bench: build ## measure CPU per message against a bare gRPC call
 	@hack/bench.sh
 
+.PHONY: bench-replicas
+bench-replicas: build ## measure what three replicas cost against one: sends per second, bytes of log
+	CGO_ENABLED=0 go run ./internal/bench/replicas -perigee bin/perigee
+
 .PHONY: bench-start
 bench-start: build ## measure starts with ten million messages, then with 10,000 topics (needs 7 GiB in TMPDIR)
 	@go run ./internal/startbench

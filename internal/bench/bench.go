@@ -94,7 +94,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.Time)
 	defer cancel()
-	l := &load{o: o, stop: cancel}
+	l := &load{o: o, stop: cancel, run: runs.Add(1)}
 	began := time.Now()
 	var wg sync.WaitGroup
 	for i := range o.Callers {
@@ -116,6 +116,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 // load is what the callers share.
 type load struct {
 	o       Options
+	run     uint64
 	stop    context.CancelFunc
 	workers []*worker
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync/atomic"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -75,7 +76,7 @@ func (w *worker) send(ctx context.Context) {
 	}
 	for seq := uint64(0); ctx.Err() == nil && w.l.claim(o.Batch); seq++ {
 		for i, at := range ids {
-			stamp(req[at:at+idDigits], uint64(w.id), seq*uint64(len(ids))+uint64(i))
+			stamp(req[at:at+idDigits], uint64(w.id), w.l.run<<runShift|(seq*uint64(len(ids))+uint64(i)))
 		}
 		began := time.Now()
 		var reply []byte
@@ -208,10 +209,17 @@ const idDigits = 24
 // stamp writes the changing part of a message id.
 func stamp(dst []byte, worker, seq uint64) {
 	var b [idDigits / 2]byte
-	binary.BigEndian.PutUint32(b[:], uint32(worker)^runID)
+	binary.BigEndian.PutUint32(b[:], uint32(worker)^processID)
 	binary.BigEndian.PutUint64(b[4:], seq)
 	hex.Encode(dst, b[:])
 }
 
-// runID makes ids differ between runs.
-var runID = uint32(time.Now().UnixNano())
+// processID makes ids differ between processes, and runs counts the loads of this one: a message id that comes again
+// is not stored, but answered from the duplicate window.
+var (
+	processID = uint32(time.Now().UnixNano())
+	runs      atomic.Uint64
+)
+
+// runShift is where the number of the load stands above that of the message.
+const runShift = 44

@@ -201,7 +201,11 @@ func (c *Controller) lead(n *raft.Node, leads bool) {
 		c.reg.Stop()
 		return
 	}
-	if err := c.found(n); err != nil {
+	switch err := c.found(n); {
+	case mqerr.Is(err, mqerr.NotLeader), mqerr.Is(err, mqerr.UnknownOutcome):
+		c.o.Log.Info("this controller lost the lead while it set the new cluster up: whoever leads next goes on", slog.Any("error", err))
+		return
+	case err != nil:
 		c.o.Log.Error("the new cluster could not be set up, so this controller serves nothing: check its disk and start it again", slog.Any("error", err))
 		return
 	}

@@ -25,8 +25,9 @@ type heard struct {
 	Report
 	inc    state.Incarnation
 	at     time.Time
-	closed bool // its stream has broken, and it was not probed since
-	gone   bool // and a probe had no answer
+	closed bool // its stream has broken, or this node leads now and has none of it
+	probed bool // it is being asked whether it is there
+	gone   bool // and it had no answer
 }
 
 // transfer is an operator's wish for another master.

@@ -190,3 +190,42 @@ func TestAlarmHasPatience(t *testing.T) {
 		}
 	})
 }
+
+// A master that answers a probe is asked again until it is heard from; one that does not is replaced. A new leader asks
+// those that it has not heard yet.
+func TestProbesGoOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newTrio(t)
+		defer w.close()
+		w.r.o.FastFailover = true
+		if p := w.r.Probes(); len(p) != 0 {
+			t.Fatalf("%+v while the stream is there", p)
+		}
+		w.sessions[1].Close()
+		for range 3 {
+			p := w.r.Probes()
+			if len(p) != 1 || p[0].Replica != 1 || p[0].Inc != w.beats[1].Inc {
+				t.Fatalf("%+v", p)
+			}
+			if p := w.r.Probes(); len(p) != 0 {
+				t.Fatalf("%+v while it is being asked", p)
+			}
+			w.r.Probed(p[0], true)
+		}
+		w.sessions[1] = w.open(w.beats[1])
+		if p := w.r.Probes(); len(p) != 0 {
+			t.Fatalf("%+v when it was heard again", p)
+		}
+		w.sessions[1].Close()
+		w.r.Probed(w.r.Probes()[0], false)
+		if e, ok := w.alive(100*time.Millisecond, 2, 3); !ok || e.Winner != 2 || e.Reason != election.Gone {
+			t.Fatalf("%+v", e)
+		}
+		w.r.Stop()
+		w.r.Start()
+		if p := w.r.Probes(); len(p) != 1 || p[0].Replica != 1 {
+			t.Fatalf("%+v by a new leader", p)
+		}
+		w.sessions[1] = w.open(w.beats[1])
+	})
+}

@@ -6,7 +6,7 @@ import (
 	"github.com/perigee-mq/perigee/controller/state"
 )
 
-// Probe is a master whose stream has broken.
+// Probe is a master whose stream has broken, or that has none with a new leader.
 type Probe struct {
 	Shard   state.ShardID
 	Replica state.ReplicaID
@@ -14,34 +14,38 @@ type Probe struct {
 	Address string
 }
 
-// Probes returns, with fast fail-over, the masters to probe, each once for every stream that broke.
+// Probes returns, with fast fail-over, the masters to probe. One that answers is asked again until it is heard from: a
+// process that dies may accept connections for a moment after its stream has broken.
 func (r *Registry) Probes() (out []Probe) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for id, h := range r.shards {
 		x := h.heard[h.hard.Master]
-		if !r.leading || !r.o.FastFailover || h.hard.Master == 0 || !x.closed || x.inc != h.hard.MasterInc {
+		if !r.leading || !r.o.FastFailover || h.hard.Master == 0 || !x.closed || x.probed || x.gone || x.inc != h.hard.MasterInc {
 			continue
 		}
-		x.closed = false
+		x.probed = true
 		h.heard[h.hard.Master] = x
 		out = append(out, Probe{id, h.hard.Master, x.inc, h.hard.Replica(h.hard.Master).Address})
 	}
 	return out
 }
 
-// NoAnswer says that a probe had no answer.
-func (r *Registry) NoAnswer(p Probe) {
+// Probed says whether a probe had an answer.
+func (r *Registry) Probed(p Probe, answered bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	h := r.shards[p.Shard]
-	if h == nil || h.sessions[p.Replica] != nil || h.heard[p.Replica].inc != p.Inc {
+	if h == nil || h.heard[p.Replica].inc != p.Inc {
 		return
 	}
 	x := h.heard[p.Replica]
-	x.gone = true
+	x.probed = false
+	if !answered && h.sessions[p.Replica] == nil {
+		x.gone = true
+		r.dueLocked()
+	}
 	h.heard[p.Replica] = x
-	r.dueLocked()
 }
 
 // Soft is what the leader knows of a shard besides the state.

@@ -220,7 +220,7 @@ func (r *Registry) Start() {
 		h.heard, h.proposed, h.transfer, h.stuck, h.alarmed = map[state.ReplicaID]heard{}, nil, nil, false, false
 		if h.hard.Master != 0 {
 			r.live.Heard(master(h.hard), now)
-			h.heard[h.hard.Master] = heard{inc: h.hard.MasterInc, at: now}
+			h.heard[h.hard.Master] = heard{inc: h.hard.MasterInc, at: now, closed: true}
 		}
 		r.viewLocked(h)
 	}

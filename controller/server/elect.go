@@ -87,8 +87,9 @@ func (s *Server) probe(ctx context.Context, p registry.Probe) {
 	conn, err := s.o.Dial(ctx, p.Address)
 	if err == nil {
 		_ = conn.Close()
+		s.o.Registry.Probed(p, true)
 		return
 	}
 	s.o.Log.Warn("master gone: its stream has broken and it accepts no connection", slog.Uint64("shard", uint64(p.Shard)), slog.Uint64("replica", uint64(p.Replica)), slog.Any("error", err))
-	s.o.Registry.NoAnswer(p)
+	s.o.Registry.Probed(p, false)
 }

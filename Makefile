@@ -130,6 +130,10 @@ crash: ## kill processes under load ROUNDS times (default 200) and check every a
 chaos: ## kill, freeze and cut off processes of a cluster FAULTS times (default: a short list) and check every answer; ONLY, SEED, CHAOS_TIME
 	@hack/chaos.sh
 
+.PHONY: sim
+sim: ## a whole cluster on simulated clock, network and disks: SEED=17 one seed with what happened, SEEDS=1000 so many new ones
+	@hack/sim.sh
+
 .PHONY: soak
 soak: build ## run a service for SOAK_TIME (default 1h) under a load of everything; memory, files and lag must stay flat
 	@go run ./internal/soak -time $(or $(SOAK_TIME),1h)

@@ -169,6 +169,7 @@ func (b *Broker) live(ctx context.Context) (again bool, err error) {
 	}
 	b.session = ctl.NewSession(b.client, b.term.ShardID, b.o.ID, b.term)
 	b.session.Release, b.session.Follows, b.session.Changed, b.session.Report = b.o.Release, b.link != nil, b.group.put, b.report
+	b.session.Lease.Now = b.o.Boot
 	// What runs beside the role outlives it: who leaves tells the controller.
 	beside, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()

@@ -59,6 +59,8 @@ type Options struct {
 	FS vfs.FS
 	// Step is called at the steps of promotion and demotion, by tests: it may block, and the broker waits.
 	Step func(Step)
+	// Boot is the boot-time clock that leases from the controller run on. Default: that of this machine.
+	Boot func() time.Duration
 	// Metrics is where instruments are registered; nil: nowhere.
 	Metrics metric.Meter
 	// MetricsLimit bounds the topics, and the pairs of a topic and a group, that metrics show. Default 10,000,

@@ -96,7 +96,7 @@ func (c *client) pace(ctx context.Context, o history.Outcome) {
 		c.wait(ctx, time.Duration(c.rng.Int64N(int64(c.l.at.Pause))))
 		return
 	}
-	c.wait(ctx, 20*time.Millisecond)
+	c.wait(ctx, max(20*time.Millisecond, c.l.at.Pause/10))
 }
 
 // outgoing is a message to send.

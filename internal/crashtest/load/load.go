@@ -33,7 +33,8 @@ type Service struct {
 	Replicated bool
 	// Dial connects to proxies. Default: TCP.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
-	// Pause is how long at most a client waits after a call that has succeeded, before it makes the next. Default 12 ms.
+	// Pause is how long at most a client waits after a call that has succeeded, before it makes the next; after one that has not,
+	// it waits for a tenth of that, or 20 ms. Default 12 ms.
 	Pause time.Duration
 }
 

@@ -1,6 +1,7 @@
 package simnet
 
 import (
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -131,7 +132,7 @@ func (e *end) Read(b []byte) (int, error) {
 			continue
 		}
 		if s.end != nil { // stays for later reads
-			if s.end == io.EOF {
+			if errors.Is(s.end, io.EOF) {
 				return 0, io.EOF
 			}
 			return 0, e.fault("read", s.end)

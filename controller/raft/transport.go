@@ -17,6 +17,9 @@ import (
 const (
 	peerConnections = 3
 	peerTimeout     = 10 * time.Second
+	// inFlight turns the library's pipelines off: when a node refuses an entry, as one does that was started again, the sender of a
+	// pipeline may wait for ever for a reader that has gone. Heartbeats go on then, entries do not, and the leader cannot be stopped.
+	inFlight = 1
 	// greetTimeout bounds a greeting; strangersMax is how many may be without one at a time.
 	greetTimeout = 3 * time.Second
 	strangersMax = 64
@@ -42,7 +45,9 @@ func newTransport(o Options, n greeter, logger hclog.Logger) (hraft.ServerAddres
 	if name == "" {
 		name = ln.Addr().String()
 	}
-	t := hraft.NewNetworkTransportWithLogger(newPort(ln, name, n, o.Dial, o.Log), peerConnections, peerTimeout, peerLogger{logger})
+	t := hraft.NewNetworkTransportWithConfig(&hraft.NetworkTransportConfig{
+		Stream: newPort(ln, name, n, o.Dial, o.Log), MaxPool: peerConnections, Timeout: peerTimeout, Logger: peerLogger{logger}, MaxRPCsInFlight: inFlight,
+	})
 	return hraft.ServerAddress(name), t, nil
 }
 

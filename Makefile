@@ -31,7 +31,7 @@ test: ## run every test that needs Go only (no cgo, no race detector)
 
 # Tests whose servers are processes of their own, which the race detector does not see: `make test`
 # runs them.
-PROCESS_TESTS := blackbox|crashtest|chaostest|abuse
+PROCESS_TESTS := blackbox|crashtest|chaostest|deploytest|abuse
 
 .PHONY: race
 race: ## run the tests with the race detector, in random order (needs a C compiler)

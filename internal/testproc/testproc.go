@@ -23,6 +23,8 @@ type Process struct {
 	Name string
 	Log  string
 	Args []string
+	// Env is added to the environment of the test, of which settings of Perigee are taken out.
+	Env []string
 
 	run   []string // program and arguments before Args
 	cmd   *exec.Cmd
@@ -58,6 +60,7 @@ func (p *Process) Launch() error {
 			cmd.Env = append(cmd.Env, v)
 		}
 	}
+	cmd.Env = append(cmd.Env, p.Env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt at the terminal is for the test
 	out, err := cmd.StdoutPipe()
 	if err != nil {

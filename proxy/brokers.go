@@ -31,6 +31,8 @@ type brokers interface {
 	follow(ctx context.Context) error
 	// links counts what passes the links to brokers, nil if there are none.
 	links() *link.Counters
+	// switches is how often a broker of a higher epoch was connected after one of a lower; false: masters never change.
+	switches() (n int64, known bool)
 	Close() error
 }
 
@@ -85,6 +87,8 @@ func (r *remote) follow(ctx context.Context) error {
 
 func (r *remote) links() *link.Counters { return r.Counters() }
 
+func (r *remote) switches() (int64, bool) { return r.Switches(), true }
+
 func (r *remote) update(t *route.Snapshot) {
 	var shards []brokerconn.Shard
 	for _, s := range t.Shards() {
@@ -119,6 +123,8 @@ func (l *local) start(ctx context.Context) error {
 func (l *local) follow(context.Context) error { return nil }
 
 func (l *local) links() *link.Counters { return nil }
+
+func (l *local) switches() (int64, bool) { return 0, false }
 
 func (l *local) Broker(shard brokerapi.ShardID) (brokerapi.Broker, brokerapi.Epoch, error) {
 	if up := l.up.Load(); up != nil {

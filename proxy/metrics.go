@@ -102,6 +102,8 @@ func register(m metric.Meter, p *Proxy) error {
 	refused := r.Counter("perigee_proxy_refused", "what was refused because a bound of the proxy was reached, by the bound", "bound")
 	unread := r.Gauge("perigee_proxy_unread", "messages that wait for slow readers", "bytes")
 	polls := r.Counter("perigee_proxy_polls", "what the long polls have done, by kind", "kind")
+	switched := r.Counter("perigee_proxy_masters_switched", "how often this proxy has gone from the master of a broker group to the next one")
+	cut := r.Counter("perigee_proxy_requests_cut", "requests that were under way to a broker when its connection ended")
 	checks := r.Counter("perigee_proxy_transaction_checks", "checks of transactions, by what became of them", "result")
 	return r.Observe(func(_ context.Context, o metric.Observer) error {
 		serving := int64(0)
@@ -124,6 +126,10 @@ func register(m metric.Meter, p *Proxy) error {
 		}
 		if links := p.brokers.links(); links != nil {
 			o.ObserveInt64(refused, links.Exhausted.Load(), metric.WithAttributes(attribute.String("bound", "link_unsent")))
+			o.ObserveInt64(cut, links.Cut.Load())
+		}
+		if n, known := p.brokers.switches(); known {
+			o.ObserveInt64(switched, n)
 		}
 		for who, n := range p.clients.Kinds() {
 			language := attribute.String("language", languageName(who.Language))

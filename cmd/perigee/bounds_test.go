@@ -28,6 +28,8 @@ func TestBoundsAreChecked(t *testing.T) {
 	require.NoError(t, defaultLinks().check())
 	require.NoError(t, defaultUnsent().check())
 	links, windows, unsent := defaultLinks(), defaultLinks(), defaultUnsent()
+	slow := defaultWindows()
+	slow.LinkKeepAlive = time.Millisecond
 	links.MaxLinks, windows.LinkControlWindow, unsent.LinkReceiveUnsent = 0, 2<<30, 0
 	for name, err := range map[string]error{
 		"max-connections":         edge(func(s *edgeBounds) { s.MaxConnections = 0 }),
@@ -47,6 +49,7 @@ func TestBoundsAreChecked(t *testing.T) {
 		"max-receive-batch":       request(func(s *requestBounds) { s.MaxReceiveBatch = 1025 }),
 		"max-receive-bytes":       request(func(s *requestBounds) { s.MaxReceiveBytes = 64 << 20 }),
 		"max-links":               links.check(),
+		"link-keepalive":          slow.check(),
 		"link-control-window":     windows.check(),
 		"link-receive-unsent":     unsent.check(),
 	} {
@@ -60,11 +63,11 @@ func TestBoundsArrive(t *testing.T) {
 	edgeBounds{
 		MaxConnections: 1, MaxConnectionCalls: 2, MaxCalls: 3, MaxReceives: 4, MaxReceivesGroup: 5, MaxClients: 6, MaxHeaderBytes: 7, MaxRequestBytes: 8, HandshakeTimeout: 9,
 	}.apply(&po)
-	windowSettings{LinkSendWindow: 1, LinkReceiveWindow: 2, LinkControlWindow: 3}.apply(&po.Link)
+	windowSettings{LinkSendWindow: 1, LinkReceiveWindow: 2, LinkControlWindow: 3, LinkKeepAlive: 7}.apply(&po.Link)
 	unsentSettings{LinkSendUnsent: 4, LinkReceiveUnsent: 5, LinkControlUnsent: 6}.apply(&po.Link)
 	require.Equal(t, proxy.Options{
 		Connections: 1, ConnectionCalls: 2, Calls: 3, Receives: 4, ReceivesPerGroup: 5, KnownClients: 6, HeaderBytes: 7, RequestBytes: 8, Handshake: 9,
-		Link: link.Options{Window: [link.Classes]int64{1, 2, 3}, Waiting: [link.Classes]int64{4, 5, 6}},
+		Link: link.Options{Window: [link.Classes]int64{1, 2, 3}, Waiting: [link.Classes]int64{4, 5, 6}, KeepAlive: 7},
 	}, po)
 	var l server.Limits
 	requestBounds{

@@ -70,6 +70,7 @@ var limits = []limit{
 	{"links of proxies to a broker", "max-links", "", "refused, the proxy tries again", "perigee_broker_links perigee_broker_links_refused_total"},
 	{"requests of a class that wait for a link", "link-send-unsent link-receive-unsent link-control-unsent", "", "refused", `perigee_proxy_refused_total{bound="link_unsent"}`},
 	{"requests or answers of a class on a link that are not dealt with", "link-send-window link-receive-window link-control-window", "", "the class waits at the other side", `perigee_proxy_refused_total{bound="link_unsent"}`},
+	{"silence on a link before a sign of life is asked for", "link-keepalive", "", "after as long again the link ends, and what was under way on it is asked again where that is safe", "perigee_proxy_requests_cut_total"},
 	{"messages leased to a group / to one client, on each broker", "max-in-flight max-in-flight-client", "", "its receives wait, and are woken when a lease ends; a group may have its own: `perigee group update`", `perigee_broker_events_total{kind="refused_group_in_flight"} rocketmq_consumer_inflight_messages`},
 	{"messages in flight, all groups", "memory-limit", fmt.Sprintf("1/%d of the memory limit at %d bytes", inFlightShare, messageBytes), "none is handed out for the first time", `perigee_broker_events_total{kind="refused_table_in_flight"}`},
 	{"pulls that wait", "pulls-waiting", "", "refused", `perigee_broker_events_total{kind="pulls_refused_waiting"}`},

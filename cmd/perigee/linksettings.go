@@ -1,25 +1,30 @@
 package main
 
 import (
+	"time"
+
 	"github.com/perigee-mq/perigee/internal/cfg"
 	"github.com/perigee-mq/perigee/internal/link"
 )
 
 // windowSettings bound what a process takes of the links between proxies and brokers before it has dealt with it.
 type windowSettings struct {
-	LinkSendWindow    cfg.Bytes `koanf:"link-send-window" help:"messages to store, or answers to them, that this process takes on one link before it has dealt with some; the other side waits"`
-	LinkReceiveWindow cfg.Bytes `koanf:"link-receive-window" help:"receives, or messages that answer them, that this process takes on one link before it has dealt with some; the other side waits"`
-	LinkControlWindow cfg.Bytes `koanf:"link-control-window" help:"other requests, or their answers, that this process takes on one link before it has dealt with some; the other side waits"`
+	LinkSendWindow    cfg.Bytes     `koanf:"link-send-window" help:"messages to store, or answers to them, that this process takes on one link before it has dealt with some; the other side waits"`
+	LinkReceiveWindow cfg.Bytes     `koanf:"link-receive-window" help:"receives, or messages that answer them, that this process takes on one link before it has dealt with some; the other side waits"`
+	LinkControlWindow cfg.Bytes     `koanf:"link-control-window" help:"other requests, or their answers, that this process takes on one link before it has dealt with some; the other side waits"`
+	LinkKeepAlive     time.Duration `koanf:"link-keepalive" help:"how long nothing may come over a link before the other side is asked for a sign of life; after as long again without one the link ends, and what was under way on it is answered"`
 }
 
 func defaultWindows() windowSettings {
-	return windowSettings{LinkSendWindow: 32 << 20, LinkReceiveWindow: 64 << 20, LinkControlWindow: 8 << 20}
+	return windowSettings{LinkKeepAlive: 2 * time.Second, LinkSendWindow: 32 << 20, LinkReceiveWindow: 64 << 20, LinkControlWindow: 8 << 20}
 }
 
 // Bounds of the bounds of a link.
 const (
 	linkBytesLeast = 64 << 10
 	linkBytesMost  = 1 << 30
+	keepAliveLeast = 100 * time.Millisecond
+	keepAliveMost  = time.Minute
 )
 
 func checkLink(bounds map[string]cfg.Bytes) error {
@@ -32,12 +37,16 @@ func checkLink(bounds map[string]cfg.Bytes) error {
 }
 
 func (s windowSettings) check() error {
+	if s.LinkKeepAlive < keepAliveLeast || s.LinkKeepAlive > keepAliveMost {
+		return usageError("--link-keepalive %v: use %v to %v, the same for brokers and proxies", s.LinkKeepAlive, keepAliveLeast, keepAliveMost)
+	}
 	return checkLink(map[string]cfg.Bytes{
 		"link-send-window": s.LinkSendWindow, "link-receive-window": s.LinkReceiveWindow, "link-control-window": s.LinkControlWindow,
 	})
 }
 
 func (s windowSettings) apply(o *link.Options) {
+	o.KeepAlive = s.LinkKeepAlive
 	o.Window = [link.Classes]int64{link.Send: int64(s.LinkSendWindow), link.Pop: int64(s.LinkReceiveWindow), link.Control: int64(s.LinkControlWindow)}
 }
 

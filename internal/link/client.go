@@ -221,6 +221,7 @@ func (c *Client) end(err error) {
 	}
 	c.calls, c.deadlines = nil, nil
 	c.mu.Unlock()
+	c.n.Cut.Add(int64(len(open)))
 	for _, call := range open {
 		if call.started {
 			call.To.Fail(mqerr.New(mqerr.UnknownOutcome, "the connection to the broker broke before the answer came: %w", err))

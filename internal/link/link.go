@@ -69,7 +69,7 @@ type Options struct {
 	// more are refused as Exhausted. Default 32 MiB for Send, 8 MiB for Pop and Control.
 	Waiting [Classes]int64
 	// KeepAlive is how long nothing may come from the peer before it is asked for a sign of life; the
-	// link ends when nothing comes for that long again. Default 5 s.
+	// link ends when nothing comes for that long again. Default 2 s.
 	KeepAlive time.Duration
 	// Counters counts what passes. Links may share one. Default: one of its own.
 	Counters *Counters
@@ -88,7 +88,7 @@ func (o Options) withDefaults() Options {
 		}
 	}
 	if o.KeepAlive <= 0 {
-		o.KeepAlive = 5 * time.Second
+		o.KeepAlive = 2 * time.Second
 	}
 	if o.Counters == nil {
 		o.Counters = &Counters{}
@@ -107,6 +107,7 @@ type Counters struct {
 	Expired               atomic.Int64 // calls completed by their deadline or their caller instead of an answer
 	Late                  atomic.Int64 // answers to such calls
 	Exhausted             atomic.Int64 // calls refused because too much was waiting
+	Cut                   atomic.Int64 // calls completed by the end of their link
 }
 
 // charge is the credit that a message of size bytes costs.

@@ -54,7 +54,7 @@ func TestOwnStopIsNoSilence(t *testing.T) {
 		const stop = time.Minute
 		near, far := Pipe()
 		stopped := &stoppable{Transport: near}
-		c := NewClient(stopped, ClientOptions{})
+		c := NewClient(stopped, ClientOptions{Options: Options{KeepAlive: 5 * time.Second}})
 		t.Cleanup(func() { c.Close(); c.Wait() })
 		var stops int
 		go func() { // a peer that says no more than it is asked for
@@ -79,7 +79,7 @@ func TestOwnStopIsNoSilence(t *testing.T) {
 	})
 	bubble(t, func(t *testing.T) { // and a peer that died meanwhile is found out
 		near, far := Pipe()
-		c := NewClient(near, ClientOptions{})
+		c := NewClient(near, ClientOptions{Options: Options{KeepAlive: 5 * time.Second}})
 		go func() {
 			for {
 				if _, err := far.Recv(); err != nil {

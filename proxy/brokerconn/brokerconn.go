@@ -1,6 +1,9 @@
 // Package brokerconn is a proxy's connections to brokers: Conn is one broker over the network, Pool
 // keeps one Conn for each shard of the routing table, Local is a broker in the same process.
 //
+// A shard changes its master, and each master has an epoch. A connection goes to the master of the highest epoch that the
+// routes or a broker have told; a broker that leads a lower one is left, and not asked again.
+//
 // A connection that breaks comes back by itself. Meanwhile calls are answered Unavailable at once. What
 // was armed is gone with the connection: its owner hears Down, and Up when it may ask again.
 package brokerconn
@@ -91,15 +94,19 @@ type Conn struct {
 
 	client atomic.Pointer[brokerlink.Client] // nil while down
 	down   atomic.Pointer[mqerr.Error]       // what calls are told then
-	epoch  atomic.Uint64                     // highest that the broker has told
+	epoch  atomic.Uint64                     // highest that a broker has told
 
 	events  sync.Mutex // orders Up and Down
-	mu      sync.Mutex // guards address and abort
+	mu      sync.Mutex // guards what follows, up to abort
 	address string
+	least   brokerapi.Epoch    // no broker of a lower epoch is asked
+	leads   brokerapi.Epoch    // of the session under way, 0: it has not got that far
 	abort   context.CancelFunc // ends the attempt or session under way
-	kick    chan struct{}      // the address has changed
+	kick    chan struct{}      // a token: try at once
 	cancel  context.CancelFunc
 	gone    chan struct{}
+
+	switches *atomic.Int64 // sessions in a higher epoch than the one before
 }
 
 var _ brokerapi.Broker = (*Conn)(nil)
@@ -114,7 +121,7 @@ func Connect(o Options, shard brokerapi.ShardID, name, address string) *Conn {
 func newConn(o Options, shard brokerapi.ShardID, name, address string) *Conn {
 	o = o.withDefaults()
 	c := &Conn{
-		o: o, shard: shard, name: name, address: address, kick: make(chan struct{}, 1), gone: make(chan struct{}),
+		o: o, shard: shard, name: name, address: address, kick: make(chan struct{}, 1), gone: make(chan struct{}), switches: new(atomic.Int64),
 		log: o.Log.With(slog.String("shard", name)),
 	}
 	c.down.Store(mqerr.New(mqerr.Unavailable, "the broker of shard %s at %s is not connected yet", name, address))
@@ -125,23 +132,6 @@ func (c *Conn) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	c.cancel = cancel
 	go c.run(ctx)
-}
-
-// SetAddress makes the connection go elsewhere, if that is another address.
-func (c *Conn) SetAddress(address string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.address == address {
-		return
-	}
-	c.address = address
-	if c.abort != nil {
-		c.abort()
-	}
-	select {
-	case c.kick <- struct{}{}:
-	default:
-	}
 }
 
 // Err is what calls are told now, nil while the broker can be asked.
@@ -191,18 +181,6 @@ func (c *Conn) run(ctx context.Context) {
 	c.down.Store(mqerr.New(mqerr.Unavailable, "this connection to the broker of shard %s is closed", c.name))
 }
 
-// target is where to connect. ctx ends when that changes.
-func (c *Conn) target(ctx context.Context) (context.Context, context.CancelFunc, string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	select {
-	case <-c.kick: // this is the new address
-	default:
-	}
-	ctx, c.abort = context.WithCancel(ctx)
-	return ctx, c.abort, c.address
-}
-
 // session connects once and stays until the link ends. It tells whether the broker could be asked.
 func (c *Conn) session(ctx context.Context) (was bool, err error) {
 	ctx, cancel, address := c.target(ctx)
@@ -217,14 +195,14 @@ func (c *Conn) session(ctx context.Context) (was bool, err error) {
 	}
 	defer func() { _ = cc.Close() }()
 	t, peer, err := c.open(ctx, cancel, cc)
-	if err == nil && peer.Shard != uint32(c.shard) {
-		_ = t.Close()
-		err = mqerr.New(mqerr.Invalid, "the broker at %s is %s of shard %d, not of shard %d", address, peer.Name, peer.Shard, c.shard)
+	if err == nil {
+		if err = c.accept(address, peer); err != nil {
+			_ = t.Close()
+		}
 	}
 	if err != nil {
 		return false, lost(err)
 	}
-	c.epoch.Store(max(c.epoch.Load(), peer.Epoch))
 	client := c.up(t, lost)
 	c.log.LogAttrs(ctx, slog.LevelInfo, "broker connected", slog.String("address", address), slog.String("broker", peer.Name),
 		slog.Uint64("epoch", peer.Epoch))
@@ -232,7 +210,7 @@ func (c *Conn) session(ctx context.Context) (was bool, err error) {
 	case <-client.Done():
 		err = client.Err()
 	case <-ctx.Done():
-		err = mqerr.New(mqerr.Unavailable, "the broker has another address now")
+		err = mqerr.New(mqerr.Unavailable, "another broker leads shard %s now", c.name)
 	}
 	_ = client.Close() // returns nil; waits for the last answer and Down
 	return true, err

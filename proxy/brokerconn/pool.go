@@ -21,8 +21,9 @@ type Shard struct {
 
 // Pool keeps a connection to the broker of each shard. It is safe for concurrent use.
 type Pool struct {
-	o       Options
-	entries atomic.Pointer[map[brokerapi.ShardID]*entry] // replaced, never changed
+	o        Options
+	switches atomic.Int64
+	entries  atomic.Pointer[map[brokerapi.ShardID]*entry] // replaced, never changed
 
 	mu      sync.Mutex // guards changes of entries, and closed
 	closed  bool
@@ -45,8 +46,11 @@ func NewPool(o Options) *Pool {
 // Counters counts what passed all links of the pool.
 func (p *Pool) Counters() *link.Counters { return p.o.Link.Counters }
 
+// Switches is how often a broker of a higher epoch was connected after one of a lower.
+func (p *Pool) Switches() int64 { return p.switches.Load() }
+
 // Update tells all shards of the routing table: new ones are connected, those with another address
-// connect there, vanished ones are closed.
+// connect there, vanished ones are closed. A shard in a lower epoch than before stays as it was.
 func (p *Pool) Update(shards []Shard) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -58,17 +62,26 @@ func (p *Pool) Update(shards []Shard) {
 	var fresh []*Conn
 	for _, s := range shards {
 		e := &entry{Shard: s}
-		if was := old[s.ID]; was != nil {
+		was := old[s.ID]
+		if was != nil && s.Epoch < was.Epoch {
+			entries[s.ID] = was
+			continue
+		}
+		if was != nil {
 			e.conn = was.conn
-			e.Epoch = max(e.Epoch, was.Epoch)
 		}
 		switch {
 		case e.Address == "": // keep trying where it was
 		case e.conn == nil:
 			e.conn = newConn(p.o, s.ID, s.Name, s.Address)
+			e.conn.switches = &p.switches
+			e.conn.least = s.Epoch
 			fresh = append(fresh, e.conn)
 		default:
-			e.conn.SetAddress(s.Address)
+			e.conn.Follow(s.Address, s.Epoch)
+			if e.HasMaster && !was.HasMaster {
+				e.conn.Hurry()
+			}
 		}
 		entries[s.ID] = e
 	}
@@ -90,7 +103,7 @@ func (p *Pool) Broker(id brokerapi.ShardID) (brokerapi.Broker, brokerapi.Epoch, 
 	switch {
 	case e == nil:
 		return nil, 0, mqerr.New(mqerr.Unavailable, "shard %d is not in the routing table", id)
-	case e.conn == nil || !e.HasMaster:
+	case e.conn == nil || !e.HasMaster && e.conn.Epoch() <= e.Epoch: // a broker may tell of its election first
 		return nil, 0, mqerr.New(mqerr.Unavailable, "shard %s has no master now", e.Name)
 	}
 	if err := e.conn.Err(); err != nil {

@@ -72,6 +72,9 @@ func newSim(seed uint64, p plan, dir string) *sim {
 	return s
 }
 
+// stale is how old lists may be while controllers come and go.
+const stale = 10 * time.Second
+
 // noProposal is refused always.
 var noProposal = quorum.Proposal{Master: quorum.Member{}}
 
@@ -97,7 +100,7 @@ func (s *sim) run() (r report) {
 	s.take()
 	s.startAll(s.all)
 	s.give()
-	at := load.Service{Names: s.names, Groups: []string{"a"}, Replicated: s.plan.replicas > 1, Dial: outside.Dial, Pause: s.plan.pause}
+	at := load.Service{Names: s.names, Groups: []string{"a"}, Replicated: s.plan.replicas > 1, Dial: outside.Dial, Pause: s.plan.pause, Stale: stale}
 	for _, p := range s.proxies {
 		at.Proxies = append(at.Proxies, p.ip+proxyPort)
 	}
@@ -159,6 +162,8 @@ func (s *sim) live(l *load.Load, outside *simnet.Stack) {
 	if err := l.Drain(ctx); err != nil {
 		s.fail("A4: %v", err)
 	}
+	time.Sleep(stale) // from here on lists must show how it is
+	l.List(ctx)
 	if !s.await(wholeTime, func(n *seen) bool { return n.whole(len(s.brokers)) }) {
 		s.fail("not all replicas are in sync at the end: %v", s.last.Load())
 	}

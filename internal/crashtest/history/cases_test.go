@@ -252,6 +252,13 @@ var cases = []struct {
 	{"a group has its old value", "changes of groups stand", Rules{}, []Op{
 		group(PutGroup, 0, 10, 3), group(PutGroup, 11, 20, 4), group(Groups, 21, 22, 3),
 	}},
+	{"a list shows what was a little before", "", Rules{Stale: 20 * ms}, []Op{
+		group(PutGroup, 0, 10, 3), group(PutGroup, 11, 20, 4), group(Groups, 39, 40, 3),
+		named(call(PutTopic, 0, 10, OK), "x"), named(call(Topics, 29, 30, OK)), named(call(DelTopic, 31, 40, OK), "x"), named(call(Topics, 59, 60, OK), "x"),
+	}},
+	{"a list shows what was long before", "changes of groups stand", Rules{Stale: 20 * ms}, []Op{
+		group(PutGroup, 0, 10, 3), group(PutGroup, 11, 20, 4), group(Groups, 41, 42, 3),
+	}},
 	{"a group has its new value", "", Rules{}, []Op{group(PutGroup, 0, 10, 3), group(PutGroup, 11, 20, 4), group(Groups, 21, 22, 4)}},
 }
 

@@ -13,6 +13,8 @@ type Rules struct {
 	OneHome bool
 	// Slack is how far two clocks may be apart.
 	Slack Time
+	// Stale is how old a list of topics or groups may be: a controller that follows shows what it was shown last.
+	Stale Time
 	// Letters are the topics of dead letters, by the topic whose messages go there.
 	Letters map[string]string
 	// Retention: what every group has done with goes, so a pull may find that something is missing.

@@ -4,15 +4,26 @@ import "slices"
 
 // names checks that changes of topics and groups that were answered stand.
 func (c *checker) names() {
-	c.named(c.all[PutTopic], c.all[DelTopic], c.all[Topics])
-	c.named(c.all[PutGroup], nil, c.all[Groups])
-	for _, l := range c.all[Groups] {
+	topics, groups := c.aged(c.all[Topics]), c.aged(c.all[Groups])
+	c.named(c.all[PutTopic], c.all[DelTopic], topics)
+	c.named(c.all[PutGroup], nil, groups)
+	for _, l := range groups {
 		for i, n := range l.Names {
 			if l.Outcome == OK && !c.value(n, l.Values[i], l) {
 				c.violate("changes of groups stand", "%s has the value %d at %d ms", n, l.Values[i], l.Ended/1e6)
 			}
 		}
 	}
+}
+
+// aged are lists as if they had been asked for as early as what they show may be from.
+func (c *checker) aged(lists []*Op) (out []*Op) {
+	for _, l := range lists {
+		old := *l
+		old.Began -= c.rules.Stale
+		out = append(out, &old)
+	}
+	return out
 }
 
 // named checks lists of what was made and deleted.

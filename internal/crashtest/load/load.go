@@ -31,6 +31,8 @@ type Service struct {
 	Short bool
 	// Replicated says that broker groups have several replicas, so that topics have no flush policy of their own.
 	Replicated bool
+	// Stale is how old a list of topics and groups may be, since each controller answers it.
+	Stale time.Duration
 	// Dial connects to proxies. Default: TCP.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
 	// Pause is how long at most a client waits after a call that has succeeded, before it makes the next; after one that has not,
@@ -123,7 +125,7 @@ var always = []history.Sub{
 func (l *Load) Rules(drained bool) history.Rules {
 	return history.Rules{
 		OneHome: l.at.Names == nil, Slack: history.Time(5 * time.Millisecond), Letters: map[string]string{topicFragile: lettersTopic},
-		Drained: drained, Reads: l.reads(), Retention: l.at.Short,
+		Drained: drained, Reads: l.reads(), Retention: l.at.Short, Stale: history.Time(l.at.Stale),
 	}
 }
 

@@ -187,6 +187,14 @@ func (c *client) define(ctx context.Context, kind history.Kind, about func(*hist
 	return o
 }
 
+// List asks which topics and groups there are, through each proxy.
+func (l *Load) List(ctx context.Context) {
+	c := l.client("list")
+	for range 3 * len(l.conns) {
+		c.list(ctx)
+	}
+}
+
 // list asks which topics and groups there are.
 func (c *client) list(ctx context.Context) {
 	none := func(*history.Op) {}

@@ -29,6 +29,7 @@ import (
 //	                            $NAME_addr, $NAME_grpc; its output is in NAME.out and NAME.err
 //	! serve NAME PROGRAM ARGS.. starts a server that will not be ready yet, and waits until it logs that it starts
 //	quit NAME                   ends a server by SIGTERM and requires exit code 0
+//	crash NAME                  ends a server by SIGKILL
 //	freeport VAR                sets VAR to an address of 127.0.0.1 on which nobody listens
 //	jsonout PATH VALUE          requires a value at a path (a.0.b) of the JSON on the last standard output
 //	empty DIR                   requires that a directory holds nothing
@@ -38,7 +39,7 @@ import (
 //	                            requires N findings, all of them OK; those of CHECKS (names with commas) tell how fast
 //	                            the machine is just now, and must only be known
 var scriptCommands = map[string]func(ts *testscript.TestScript, neg bool, args []string){
-	"exits": exits, "serve": serve, "quit": quit, "freeport": freePort, "jsonout": jsonOut, "empty": empty,
+	"exits": exits, "serve": serve, "quit": quit, "crash": crash, "freeport": freePort, "jsonout": jsonOut, "empty": empty,
 	"flip": flip, "page": page, "healthy": healthy,
 }
 
@@ -171,6 +172,20 @@ func quit(ts *testscript.TestScript, neg bool, args []string) {
 	case <-time.After(patience):
 		ts.Fatalf("%s has not ended %s after SIGTERM\n%s", args[0], patience, ts.ReadFile(args[0]+".err"))
 	}
+}
+
+func crash(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: crash NAME")
+	}
+	all := ts.Value(serversKey{}).(servers)
+	s := all[args[0]]
+	if s == nil {
+		ts.Fatalf("no server %s", args[0])
+	}
+	delete(all, args[0])
+	ts.Check(s.cmd.Process.Kill())
+	<-s.ended
 }
 
 func freePort(ts *testscript.TestScript, neg bool, args []string) {

@@ -279,7 +279,7 @@ func TestHandOver(t *testing.T) {
 	require.Contains(t, shown(was), `perigee_replica_events_total{kind="led"} 1`)
 	want = append(want, m.put("after", 10)...)
 	m.inSync(2)
-	soon, stop := context.WithTimeout(ctx, 8*time.Second) // without a resignation each waits for the end of a lease of 3 s
+	soon, stop := context.WithTimeout(ctx, 5*time.Second) // without a resignation each waits for the end of a lease of 3 s
 	defer stop()
 	for range 3 { // on streams to the controller on which both have resigned before
 		was = m.master()

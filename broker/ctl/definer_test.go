@@ -2,6 +2,8 @@ package ctl
 
 import (
 	"context"
+	"log/slog"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -33,7 +35,7 @@ func TestDefinitionsOfEachTerm(t *testing.T) {
 		}
 		next(t, defined)
 		want := uint64(12 + term)
-		for b := range f.beats {
+		for b := next(t, f.beats); ; b = next(t, f.beats) {
 			if b.GetEpoch() == uint64(20+term) && b.GetAppliedVersion() == want {
 				break
 			}
@@ -41,7 +43,7 @@ func TestDefinitionsOfEachTerm(t *testing.T) {
 		}
 		if term == 0 {
 			s.Rest()
-			for b := range f.beats {
+			for b := next(t, f.beats); ; b = next(t, f.beats) {
 				if b.GetEpoch() == 0 {
 					require.Zero(t, b.GetAppliedVersion())
 					break
@@ -75,14 +77,14 @@ func TestResign(t *testing.T) {
 	resigning := func(b *controllerv1.BrokerHeartbeat) bool { return b.GetResigning() && b.GetEpoch() == 7 }
 	s.Resign(7, false)
 	s.Rest()
-	for b := range f.beats {
+	for b := next(t, f.beats); ; b = next(t, f.beats) {
 		if resigning(b) {
 			break
 		}
 	}
 	f.script <- step{update: &controllerv1.BrokerUpdate{Shard: shardProto()}} // it does not know yet
 	f.script <- step{over: true}                                              // and is away for a while
-	for b := range f.beats {
+	for b := next(t, f.beats); ; b = next(t, f.beats) {
 		if b.GetHello() != nil && resigning(b) {
 			break
 		}
@@ -90,10 +92,46 @@ func TestResign(t *testing.T) {
 	gone := shardProto()
 	gone.Master, gone.MasterIncarnation = 0, 0
 	f.script <- step{update: &controllerv1.BrokerUpdate{Shard: gone}}
-	for b := range f.beats {
+	for b := next(t, f.beats); ; b = next(t, f.beats) {
 		if !b.GetResigning() {
 			require.Zero(t, b.GetEpoch())
 			return
 		}
 	}
+}
+
+// slow logs definitions when the test lets it.
+type slow struct {
+	began chan struct{}
+	free  chan struct{}
+}
+
+func (s *slow) Define(context.Context, *engine.Definitions) error {
+	s.began <- struct{}{}
+	<-s.free
+	return nil
+}
+
+// TestLateDefinition: what an engine has logged when its term is over counts for nothing in the next one.
+func TestLateDefinition(t *testing.T) {
+	d := newDefiner(5, slog.New(slog.DiscardHandler))
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { d.run(ctx) })
+	defer running.Wait()
+	defer cancel()
+	old := &slow{began: make(chan struct{}), free: make(chan struct{})}
+	defined := make(chan struct{}, 2)
+	d.lead(old, func() { defined <- struct{}{} })
+	require.NoError(t, d.take(&controllerv1.Definitions{Full: true, Version: 9}))
+	next(t, old.began)
+	again := &slow{began: make(chan struct{}), free: make(chan struct{})}
+	d.lead(again, func() { defined <- struct{}{} })
+	close(old.free)
+	next(t, again.began)
+	require.Zero(t, d.version())
+	require.Empty(t, defined)
+	close(again.free)
+	next(t, defined)
+	require.EqualValues(t, 9, d.version())
 }

@@ -115,7 +115,7 @@ func (b *Broker) stream(ctx context.Context, f *repl.Follower, synced <-chan str
 			return err
 		case err := <-b.failed:
 			stop()
-			<-over
+			<-over //nolint:errcheck // the first reason is what is told
 			return err
 		case <-synced:
 			if role == Following {

@@ -248,7 +248,7 @@ func (t *term) yield(ctx context.Context) error {
 	b.session.Rest()
 	t.halt() // before the engine: it waits for the others no more
 	if b.link != nil {
-		go b.engine.Close() // ends what the links wait for
+		go func() { _, _ = b.engine.Close() }() // ends what the links wait for
 	}
 	t.refuse(ctx, handOver)
 	_, _ = b.engine.Close()

@@ -185,7 +185,7 @@ func crash(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	delete(all, args[0])
 	ts.Check(s.cmd.Process.Kill())
-	<-s.ended
+	<-s.ended //nolint:errcheck // it was killed
 }
 
 func freePort(ts *testscript.TestScript, neg bool, args []string) {

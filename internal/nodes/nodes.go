@@ -119,12 +119,14 @@ func (c *Conn) current() (addr string, conn *grpc.ClientConn, nodes int, err err
 }
 
 func dial(addr string, more []grpc.DialOption) (*grpc.ClientConn, error) {
-	return grpc.NewClient("dns:///"+addr, append([]grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials()),
+	return grpc.NewClient("dns:///"+addr, append([]grpc.DialOption{
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(rpc.MessageBytesMax)),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff: backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 500 * time.Millisecond}, MinConnectTimeout: reachWait,
-		})}, more...)...)
+		}),
+	}, more...)...)
 }
 
 // leave takes another node into use if from is the one: the leader that it named, or the next.

@@ -77,7 +77,7 @@ while read -r dir target; do
     result=ok
     while [[ $result == ok ]] && (($(had "$name" 2) < FUZZCPU)) && { [[ -z ${FUZZBUDGET:-} ]] || ((SECONDS < FUZZBUDGET)); }; do
       rest=$((FUZZCPU - $(had "$name" 2)))
-      GOMAXPROCS=1 run "$dir" "$target" "$((rest < 20 ? 20 : rest > 300 ? 300 : rest))s" -test.parallel 1
+      GOMAXPROCS=1 run "$dir" "$target" "$((rest < 20 ? 20 : rest > 300 ? 300 : rest))s" -test.parallel 1 -test.fuzzminimizetime 2s
       if [[ $result == ok ]]; then count "$name" "$cpu" "${execs:-0}"; fi
     done
     cpu=$(had "$name" 2) execs=$(had "$name" 3)

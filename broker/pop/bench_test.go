@@ -37,7 +37,7 @@ func lease(tb testing.TB, t *Table, ck *record.PopCk, i, queues int) {
 	}
 }
 
-func heap() int64 {
+func liveBytes() int64 {
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
@@ -161,10 +161,10 @@ func BenchmarkMemory(b *testing.B) {
 	}{{"batch1", 1, false}, {"batch8", 8, false}, {"batch32", 32, false}, {"session1", 1, true}} {
 		b.Run(c.name, func(b *testing.B) {
 			defer debug.SetGCPercent(debug.SetGCPercent(-1))
-			before := heap()
+			before := liveBytes()
 			t := New(Options{})
 			fill(b, t, n, c.batch, 64, c.session)
-			size := float64(heap()-before) / n
+			size := float64(liveBytes()-before) / n
 			began := gcCPU()
 			const cycles = 5
 			for range cycles {
@@ -186,10 +186,10 @@ func BenchmarkMemory(b *testing.B) {
 func TestMemory(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	measure := func(build func(*Table)) (*Table, float64) {
-		before := heap()
+		before := liveBytes()
 		tab := New(Options{})
 		build(tab)
-		return tab, float64(heap() - before)
+		return tab, float64(liveBytes() - before)
 	}
 	for _, batch := range []int{1, 8, 32} {
 		for _, session := range []bool{false, true} {
@@ -228,7 +228,7 @@ func TestMemory(t *testing.T) {
 // TestMemoryComesBack: what a burst took is free again when it is acked.
 func TestMemoryComesBack(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
-	before := heap()
+	before := liveBytes()
 	tab := New(Options{})
 	fill(t, tab, million, 32, 64, false)
 	for q := range record.QueueID(64) {
@@ -240,7 +240,7 @@ func TestMemoryComesBack(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if size := heap() - before; size > 2<<20 {
+	if size := liveBytes() - before; size > 2<<20 {
 		t.Errorf("%d bytes are held for nothing", size)
 	}
 	if fault := tab.check(); fault != "" {

@@ -1,9 +1,12 @@
 package pop
 
 import (
+	"cmp"
 	"fmt"
 	"math/bits"
 	"reflect"
+	"slices"
+	"sort"
 )
 
 // check says which invariant of the table does not hold, "" if all do. It looks at every message.
@@ -126,6 +129,7 @@ func (c *checker) order(q *queue) {
 	c.must(q.ordered || len(q.locks.byHash) > 0, "queue %v has locks for nothing", q.key)
 	var nodes, passed, ready int64
 	free := 0
+	var spans []span // passed over in any lock
 	for hash, id := range q.locks.byHash {
 		c.locks++
 		l := t.locks.at(id)
@@ -146,12 +150,12 @@ func (c *checker) order(q *queue) {
 		if l.passed != nil {
 			count := int64(0)
 			w := l.passed.walk()
-			for off, ok := w.next(); ok; off, ok = w.next() {
-				c.must(off > last && off < q.next && l.passed.has(off), "passed over %d after %d in lock %d of %v", off, last, id, q.key)
-				last = off
-				count++
-				_, undone := t.find(q, off)
-				c.must(!undone, "%d of %v is handed out and passed over", off, q.key)
+			for s, ok := w.nextSpan(); ok; s, ok = w.nextSpan() {
+				c.must(s.first > last && s.n > 0 && s.end() <= q.next, "passed over %+v after %d in lock %d of %v", s, last, id, q.key)
+				c.must(l.passed.has(s.first) && l.passed.has(s.end()-1), "passed over %+v is not found in lock %d of %v", s, id, q.key)
+				last = s.end() - 1
+				count += s.n
+				spans = append(spans, s)
 			}
 			c.must(count == l.passed.n && count > 0, "%d passed over in lock %d of %v, counted as %d", count, id, q.key, l.passed.n)
 			passed += count
@@ -165,6 +169,17 @@ func (c *checker) order(q *queue) {
 			c.must(l.place == 0 && l.counted == 0, "lock %d of %v is locked and free", id, q.key)
 		}
 	}
+	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.first, b.first) })
+	for i, s := range spans {
+		c.must(i == 0 || spans[i-1].end() <= s.first, "%d of %v is passed over in two locks", s.first, q.key)
+	}
+	t.eachPage(q, func(p *page) {
+		for live := p.live; live != 0; live &= live - 1 {
+			off := p.no<<6 | int64(bits.TrailingZeros64(live))
+			i := sort.Search(len(spans), func(i int) bool { return spans[i].end() > off })
+			c.must(i == len(spans) || spans[i].first > off, "%d of %v is handed out and passed over", off, q.key)
+		}
+	})
 	c.must(!q.ordered || nodes == q.undone, "%d messages in locks of %v, %d in the queue", nodes, q.key, q.undone)
 	c.must(passed == q.locks.passed && ready == q.locks.ready && free == len(q.locks.free), "locks of %v: %d passed over, %d ready, %d free, counted as %+v", q.key, passed, ready, free, q.locks)
 	for i := range q.locks.free {

@@ -109,11 +109,12 @@ func (d *decoder) passed(q *queue, id uint32) {
 	}
 }
 
-// settle refuses locks of nothing.
+// settle refuses locks of nothing, and messages of two locks.
 func (d *decoder) settle(q *queue, ids []uint32) {
 	for _, id := range ids {
 		l := d.t.locks.at(id)
 		d.must(l.undone > 0 || l.passed != nil, "lock of nothing")
 	}
 	d.must(q.ordered || q.locks == nil || len(ids) > 0, "order that is over leaves nothing")
+	d.must(d.passedBy == nil || d.passedBy.clean(), "passed over in two locks")
 }

@@ -48,6 +48,7 @@ type decoder struct {
 	reader
 	t        *Table
 	sessions []uint32 // messages under session leases
+	passedBy *overlap // what was passed over in the queue being read, nil without order
 	unbound  bool     // only session leases name their client, and they are not flagged
 }
 
@@ -127,8 +128,9 @@ func (d *decoder) queue(last *Key) *Key {
 	order := d.upTo(orderWas)
 	q := d.t.decoded(k, next, order == orderIs)
 	var locks []uint32
-	if order != 0 {
+	if d.passedBy = nil; order != 0 {
 		locks = d.locks(q)
+		d.passedBy = d.t.overlapOf(locks)
 	}
 	no := int64(-1)
 	var run alike
@@ -187,6 +189,7 @@ func (d *decoder) page(q *queue, p *page, id uint32, live uint64, run alike, loc
 		}
 		for ; n > 0; n-- {
 			s := d.t.add(q, p, id, lowest(live))
+			d.must(d.passedBy == nil || !d.passedBy.has(s.offset()), "handed out and passed over")
 			d.message(s, c, run)
 			if q.ordered {
 				d.t.join(s, run.lock)

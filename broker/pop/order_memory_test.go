@@ -64,9 +64,9 @@ func TestMemoryBehindStuckGroups(t *testing.T) {
 		all, stuck int
 		per        float64 // bytes a message that was passed over
 	}{{"one group", 1, 1, 0.01}, {"one of two", 2, 1, 1.3}, {"half of a thousand", 1000, 500, 2.4}, {"one of twenty thousand", 20_000, 1, 20}} {
-		before, began := heap(), time.Now()
+		before, began := liveBytes(), time.Now()
 		tab, o := behind(t, n, c.all, c.stuck)
-		size, took := heap()-before, time.Since(began)
+		size, took := liveBytes()-before, time.Since(began)
 		k := Key{Group: 1, Topic: 1}
 		s := tab.Stats(k)
 		each := (n + c.all - 1) / c.all // of the groups that are stuck

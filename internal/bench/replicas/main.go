@@ -116,6 +116,24 @@ func (g *group) ends() (ends []int64, err error) {
 	return ends, nil
 }
 
+// settled waits until all logs of the group end at one place, and returns that of each.
+func (g *group) settled() ([]int64, error) {
+	look := time.NewTicker(100 * time.Millisecond)
+	defer look.Stop()
+	for deadline := time.Now().Add(time.Minute); ; <-look.C {
+		ends, err := g.ends()
+		if err != nil {
+			return nil, err
+		}
+		if slices.Min(ends) == slices.Max(ends) {
+			return ends, nil
+		}
+		if time.Now().After(deadline) {
+			return nil, fmt.Errorf("a minute after the load the logs of the replicas end at %v", ends)
+		}
+	}
+}
+
 func written(addr string) (int64, error) {
 	r, err := http.Get("http://" + addr + "/metrics")
 	if err != nil {
@@ -176,10 +194,9 @@ func run(ctx context.Context, perigee string, rounds int, span time.Duration) er
 
 // bytes prints the log per message.
 func bytes(groups []*group) error {
-	time.Sleep(time.Second) // what is confirmed is on all of them
 	lone := 0.0
 	for _, g := range groups {
-		ends, err := g.ends()
+		ends, err := g.settled()
 		if err != nil {
 			return err
 		}

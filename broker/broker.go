@@ -73,7 +73,7 @@ func New(o Options) *Broker {
 	b.recovery.Store(new(engine.Recovery))
 	b.now.Store(&present{role: Starting})
 	if o.Listener != nil {
-		b.link = server.New(server.Options{Release: o.Release, Name: b.name(), Link: o.Link, LinksMax: o.LinksMax, Replication: b.streams, Log: o.Log})
+		b.link = server.New(server.Options{Release: o.Release, Name: b.name(), Link: o.Link, LinksMax: o.LinksMax, ConnectionsMax: o.PeersMax, Replication: b.streams, Log: o.Log})
 	}
 	return b
 }

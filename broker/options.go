@@ -30,6 +30,8 @@ type Options struct {
 	// Link configures the links of proxies, LinksMax bounds them. Defaults: those of link.Options, 1024.
 	Link     link.Options
 	LinksMax int
+	// PeersMax bounds the connections of proxies and of replicas that follow. Default 4096.
+	PeersMax int
 	// Advertise is the address that proxies and other replicas use, host:port. Default: the listener's.
 	Advertise string
 	// Controller is a connection to the controller. Required.

@@ -66,6 +66,10 @@ type Options struct {
 	// FastFailover replaces a master whose stream has broken and that accepts no connection at once, without waiting
 	// for the end of its lease.
 	FastFailover bool
+	// Peers bounds the connections of other processes, PeerCalls the calls that are open on one of them. Default 4096, 1024.
+	Peers, PeerCalls int
+	// Topics and Groups bound what the cluster may define while this node leads. Default: the most that are possible.
+	Topics, Groups int
 	// Metrics is where instruments are registered; nil: nowhere.
 	Metrics metric.Meter
 	// DrainTimeout bounds how long a stop waits for calls that go on. Default 3 s.
@@ -88,6 +92,12 @@ func (o Options) withDefaults() Options {
 	}
 	if o.DrainTimeout == 0 {
 		o.DrainTimeout = 3 * time.Second
+	}
+	if o.Peers <= 0 {
+		o.Peers = 4096
+	}
+	if o.PeerCalls <= 0 {
+		o.PeerCalls = 1024
 	}
 	text(&o.ID, "c1")
 	text(&o.Addr, "127.0.0.1:9876")
@@ -136,6 +146,7 @@ type Controller struct {
 	once  sync.Once
 	// health says "serving" once this node has caught up: it answers proxies then, whoever leads.
 	health *rpc.Health
+	peers  *rpc.Bound // connections
 
 	// Run sets these before ready is closed.
 	addr net.Addr
@@ -149,7 +160,7 @@ func New(o Options) (*Controller, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	c := &Controller{o: o, ready: make(chan struct{}), health: rpc.NewHealth(controllerv1.ControllerService_ServiceDesc.ServiceName)}
+	c := &Controller{o: o, ready: make(chan struct{}), peers: rpc.NewBound(o.Peers), health: rpc.NewHealth(controllerv1.ControllerService_ServiceDesc.ServiceName)}
 	if o.Metrics != nil {
 		return c, c.register(o.Metrics)
 	}
@@ -239,15 +250,16 @@ func (c *Controller) found(n *raft.Node) error {
 }
 
 func (c *Controller) serve(ctx context.Context, ln net.Listener) error {
-	srv := server.New(server.Options{ID: c.o.ID, Node: c.node, Registry: c.reg, Release: c.o.Release, Dial: c.o.Dial, Now: c.o.Now, Log: c.o.Log})
+	srv := server.New(server.Options{ID: c.o.ID, Node: c.node, Registry: c.reg, Release: c.o.Release, Dial: c.o.Dial, Now: c.o.Now, Log: c.o.Log, TopicsMax: c.o.Topics, GroupsMax: c.o.Groups})
 	g := grpc.NewServer(append(rpc.ServerOptions(c.o.Log),
+		grpc.MaxConcurrentStreams(uint32(c.o.PeerCalls)),
 		grpc.ChainUnaryInterceptor(srv.Interceptor()),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}))...)
 	srv.RegisterWith(g)
 	c.health.Register(g)
 
-	gate := rpc.NewGate(ln)
+	gate := rpc.NewGate(ln, c.peers)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var wg sync.WaitGroup

@@ -18,6 +18,7 @@ import (
 	controllerv1 "github.com/perigee-mq/perigee/api/perigee/controller/v1"
 	"github.com/perigee-mq/perigee/controller/state"
 	"github.com/perigee-mq/perigee/internal/mqerr"
+	"github.com/perigee-mq/perigee/internal/rpc"
 )
 
 // A broker, a proxy and an operator through one life of the controller.
@@ -366,6 +367,26 @@ func TestManyTopics(t *testing.T) {
 }
 
 // Over sockets, with the address that was given, and an end by a damaged directory.
+// TestFewDefinitions: what a cluster may define is what its controller was told.
+func TestFewDefinitions(t *testing.T) {
+	r := startWith(t, Options{DataDir: t.TempDir(), Topics: 1, Groups: 1})
+	b := newBroker(t, "a")
+	b.register(r)
+	b.open(r)
+	for i, name := range []string{"one", "two"} {
+		_, topic := r.client.PutTopic(r.ctx(), &controllerv1.PutTopicRequest{Name: name, Queues: 1})
+		_, group := r.client.PutGroup(r.ctx(), &controllerv1.PutGroupRequest{Name: name})
+		for _, err := range []error{topic, group} {
+			if i == 0 && err != nil || i == 1 && !mqerr.Is(rpc.FromStatus(err), mqerr.Exhausted) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+	if s := r.Stats(); s.Connections != 1 || s.Refused != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
 func TestRunOnSockets(t *testing.T) {
 	dir := t.TempDir()
 	c, err := New(Options{DataDir: dir, Addr: "127.0.0.1:0", RaftAddr: "127.0.0.1:0"})

@@ -21,7 +21,9 @@ import (
 type Stats struct {
 	Registry       registry.Stats
 	Topics, Groups int
-	Leads          bool
+	// Connections are those of other processes at Addr, Refused those that were too many.
+	Connections, Refused int64
+	Leads                bool
 	// LogBytes is the size of raft.db, -1 if it is unknown.
 	LogBytes int64
 	// Voters and Learners are the controllers with and without a vote; Away those that do not answer this
@@ -33,7 +35,7 @@ type Stats struct {
 
 // Stats returns the figures of the moment. Only after Ready.
 func (c *Controller) Stats() Stats {
-	s := Stats{Registry: c.reg.Stats(), Leads: c.node.Leader() == c.o.ID, LogBytes: -1, Raft: c.node.Stats()}
+	s := Stats{Registry: c.reg.Stats(), Leads: c.node.Leader() == c.o.ID, LogBytes: -1, Raft: c.node.Stats(), Connections: c.peers.Open(), Refused: c.peers.Refused()}
 	s.Voters, s.Learners, s.Away = c.memberStats()
 	c.node.View(func(st *state.State) { s.Topics, s.Groups, _ = st.Len() })
 	if info, err := os.Stat(filepath.Join(c.o.DataDir, "raft.db")); err == nil {
@@ -66,6 +68,8 @@ func (c *Controller) register(m metric.Meter) error {
 	groups := r.Gauge("perigee_controller_groups", "consumer groups that are defined", "")
 	brokers := r.Gauge("perigee_controller_brokers", "broker groups, by state: live ones serve, away ones are silent or not caught up; of the leader only", "", "state")
 	sessions := r.Gauge("perigee_controller_broker_sessions", "sessions of brokers; of the leader only", "")
+	conns := r.Gauge("perigee_controller_connections", "connections of brokers, proxies, other controllers and the command line", "")
+	connsRefused := r.Counter("perigee_controller_connections_refused", "connections that were closed since as many were open as may be")
 	watchers := r.Gauge("perigee_controller_proxies", "proxies that follow the definitions at this controller", "")
 	members := r.Gauge("perigee_controller_members", "controllers of the cluster, by state: with a vote, or still learning", "", "state")
 	membersAway := r.Gauge("perigee_controller_members_away", "controllers that do not answer; of the leader only", "")
@@ -104,6 +108,8 @@ func (c *Controller) register(m metric.Meter) error {
 		}
 		o.ObserveInt64(topics, int64(s.Topics))
 		o.ObserveInt64(groups, int64(s.Groups))
+		o.ObserveInt64(conns, s.Connections)
+		o.ObserveInt64(connsRefused, s.Refused)
 		o.ObserveInt64(watchers, int64(s.Registry.Watchers))
 		o.ObserveInt64(caughtUp, flag(s.Registry.Known))
 		if s.Voters >= 0 {

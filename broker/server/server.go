@@ -45,6 +45,8 @@ type Options struct {
 	Name string
 	// LinksMax bounds the links at a time. Default 1024.
 	LinksMax int
+	// ConnectionsMax bounds the connections at a time: those of proxies, and of replicas that follow. Default 4096.
+	ConnectionsMax int
 	// HandshakeTimeout bounds the wait for a proxy's hello, and that of a proxy for Begin. Default 10 s.
 	HandshakeTimeout time.Duration
 	// Link configures the links.
@@ -59,6 +61,9 @@ type Options struct {
 func (o Options) withDefaults() Options {
 	if o.LinksMax <= 0 {
 		o.LinksMax = 1024
+	}
+	if o.ConnectionsMax <= 0 {
+		o.ConnectionsMax = 4096
 	}
 	if o.HandshakeTimeout <= 0 {
 		o.HandshakeTimeout = 10 * time.Second
@@ -83,6 +88,7 @@ type Server struct {
 	health *rpc.Health
 
 	refused atomic.Int64 // links that were too many
+	bound   *rpc.Bound   // on connections
 
 	mu       sync.Mutex
 	leader   *Leader       // nil: this broker does not lead
@@ -102,7 +108,7 @@ type Server struct {
 func New(o Options) *Server {
 	o = o.withDefaults()
 	s := &Server{
-		o: o, links: map[*brokerlink.Server]struct{}{}, idle: make(chan struct{}), begun: make(chan struct{}), drained: make(chan struct{}),
+		o: o, bound: rpc.NewBound(o.ConnectionsMax), links: map[*brokerlink.Server]struct{}{}, idle: make(chan struct{}), begun: make(chan struct{}), drained: make(chan struct{}),
 		health: rpc.NewHealth(brokerv1.LinkService_ServiceDesc.ServiceName),
 	}
 	opts := append(rpc.ServerOptions(o.Log), grpclink.ServerOptions()...)
@@ -131,7 +137,7 @@ func (s *Server) SetServing(yes bool) { s.health.SetServing(yes) }
 
 // Serve accepts proxies on l, which it closes at the end. It returns nil after Drain.
 func (s *Server) Serve(l net.Listener) error {
-	gate := rpc.NewGate(l)
+	gate := rpc.NewGate(l, s.bound)
 	s.mu.Lock()
 	s.gates = append(s.gates, gate)
 	s.mu.Unlock()
@@ -147,6 +153,9 @@ func (s *Server) Counters() *link.Counters { return s.o.Link.Counters }
 
 // Refused is how many links were refused since there were too many.
 func (s *Server) Refused() int64 { return s.refused.Load() }
+
+// Connections counts the connections of other processes.
+func (s *Server) Connections() *rpc.Bound { return s.bound }
 
 // Links is how many links there are.
 func (s *Server) Links() int {

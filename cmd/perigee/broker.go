@@ -90,7 +90,7 @@ func (s *brokerSettings) run(c *cobra.Command) error {
 	lo := link.Options{}
 	s.windowSettings.apply(&lo)
 	bo := broker.Options{
-		Link: lo, LinksMax: s.MaxLinks, DataDir: s.DataDir, Group: s.Group, ID: s.ID, FS: dataFS, Listener: ln, Advertise: advertise(s.Advertise, ln), Controller: conn, DrainTimeout: s.DrainTimeout,
+		Link: lo, LinksMax: s.MaxLinks, PeersMax: s.MaxPeerConnections, DataDir: s.DataDir, Group: s.Group, ID: s.ID, FS: dataFS, Listener: ln, Advertise: advertise(s.Advertise, ln), Controller: conn, DrainTimeout: s.DrainTimeout,
 		SegmentBytes: int64(s.SegmentBytes), DropRate: int64(s.RetentionRate), DuplicateWindow: s.window(), DuplicateBytes: int64(s.DuplicateMemory), SkipDamage: s.OnDamage == "skip", Engine: eo, Metrics: metrics.Meter("broker"), MetricsLimit: s.MetricsLimit, HTTPAddr: httpAddr(http), Release: version, Log: log,
 	}
 	s.replicaSettings.apply(&bo)

@@ -24,21 +24,22 @@ import (
 
 // devSettings are the settings of dev.
 type devSettings struct {
-	logSettings       `koanf:",squash"`
-	memorySettings    `koanf:",squash"`
-	storeSettings     `koanf:",squash"`
-	edgeSettings      `koanf:",squash"`
-	edgeDrainSettings `koanf:",squash"`
-	DataDir           string `koanf:"data-dir" help:"directory for everything; default: a temporary one, removed at the end"`
-	Cluster           bool   `koanf:"cluster" help:"run a cluster in the process: three controllers, two broker groups of three replicas with files of a quarter of --segment-bytes, two proxies; the second proxy's ports are two above the first's"`
-	ControllerAddr    string `koanf:"controller-addr" help:"with --cluster: address of the first controller, for perigee cluster"`
+	logSettings        `koanf:",squash"`
+	memorySettings     `koanf:",squash"`
+	storeSettings      `koanf:",squash"`
+	edgeSettings       `koanf:",squash"`
+	edgeDrainSettings  `koanf:",squash"`
+	definitionSettings `koanf:",squash"`
+	DataDir            string `koanf:"data-dir" help:"directory for everything; default: a temporary one, removed at the end"`
+	Cluster            bool   `koanf:"cluster" help:"run a cluster in the process: three controllers, two broker groups of three replicas with files of a quarter of --segment-bytes, two proxies; the second proxy's ports are two above the first's"`
+	ControllerAddr     string `koanf:"controller-addr" help:"with --cluster: address of the first controller, for perigee cluster"`
 }
 
 // devGroup is the broker group of a dev process.
 const devGroup = "dev"
 
 func newDev() *cobra.Command {
-	s := &devSettings{logSettings: defaultLog(), storeSettings: defaultStore(64 << 20), edgeSettings: defaultEdge(), edgeDrainSettings: defaultEdgeDrain(0), ControllerAddr: defaultCluster().Controller[0]}
+	s := &devSettings{logSettings: defaultLog(), storeSettings: defaultStore(64 << 20), edgeSettings: defaultEdge(), edgeDrainSettings: defaultEdgeDrain(0), definitionSettings: defaultDefinitions(), ControllerAddr: defaultCluster().Controller[0]}
 	s.AutoCreate = true
 	c := &cobra.Command{
 		Use: "dev", Short: "Run a whole service in one process, without configuration",
@@ -57,7 +58,7 @@ func (s *devSettings) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(s.storeSettings.check(), s.edgeDrainSettings.check()); err != nil {
+	if err := errors.Join(s.storeSettings.check(), s.edgeDrainSettings.check(), s.definitionSettings.check()); err != nil {
 		return err
 	}
 	dir, remove, err := s.directory(c)
@@ -146,7 +147,7 @@ func (s *devSettings) wire(dir string, ln net.Listener, log *slog.Logger) (*devP
 	eo := s.engine()
 	boundEngine(d.guard, &eo)
 	if d.controller, err = controller.New(controller.Options{
-		ID: "dev", DataDir: filepath.Join(dir, "controller"), Listener: pipe, DrainTimeout: s.DrainTimeout, Metrics: d.metrics.Meter("controller"), Release: version, Log: log.With("tier", "controller"),
+		ID: "dev", Topics: s.MaxTopics, Groups: s.MaxGroups, DataDir: filepath.Join(dir, "controller"), Listener: pipe, DrainTimeout: s.DrainTimeout, Metrics: d.metrics.Meter("controller"), Release: version, Log: log.With("tier", "controller"),
 	}); err != nil {
 		return nil, err
 	}

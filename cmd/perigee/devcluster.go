@@ -122,7 +122,7 @@ func (d *devCluster) controller(i int, members []raft.Member) error {
 	}
 	ctl, err := controller.New(controller.Options{
 		ID: members[i].ID, DataDir: filepath.Join(d.dir, members[i].ID), Listener: ln, AdvertiseAddr: reachable(ln.Addr().String()), RaftAddr: members[i].Addr, RaftAdvertise: members[i].Addr, Members: members,
-		Dial: d.pipes.dial, RaftListen: d.pipes.listen, HTTPAddr: m.http.Addr().String(), FastFailover: true, DrainTimeout: d.s.DrainTimeout, Metrics: m.metrics.Meter("controller"), Release: version, Log: m.log,
+		Dial: d.pipes.dial, RaftListen: d.pipes.listen, HTTPAddr: m.http.Addr().String(), FastFailover: true, Topics: d.s.MaxTopics, Groups: d.s.MaxGroups, DrainTimeout: d.s.DrainTimeout, Metrics: m.metrics.Meter("controller"), Release: version, Log: m.log,
 	})
 	if err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	rmqv2 "github.com/perigee-mq/perigee/api/apache/rocketmq/v2"
+	"github.com/perigee-mq/perigee/controller/state"
 	"github.com/perigee-mq/perigee/internal/memory"
 )
 
@@ -71,6 +72,10 @@ var limits = []limit{
 	{"requests of a class that wait for a link", "link-send-unsent link-receive-unsent link-control-unsent", "", "refused", `perigee_proxy_refused_total{bound="link_unsent"}`},
 	{"requests or answers of a class on a link that are not dealt with", "link-send-window link-receive-window link-control-window", "", "the class waits at the other side", `perigee_proxy_refused_total{bound="link_unsent"}`},
 	{"silence on a link before a sign of life is asked for", "link-keepalive", "", "after as long again the link ends, and what was under way on it is asked again where that is safe", "perigee_proxy_requests_cut_total"},
+	{"connections of other processes to a broker or a controller", "max-peer-connections", "", "closed at once", "perigee_broker_connections perigee_broker_connections_refused_total perigee_controller_connections perigee_controller_connections_refused_total"},
+	{"calls open on one such connection to a controller", "max-peer-calls", "", "the other side waits", "perigee_controller_proxies perigee_controller_broker_sessions"},
+	{"topics / groups of a cluster", "max-topics max-groups", "", "no more are created, but for topics of dead letters", "perigee_controller_topics perigee_controller_groups"},
+	{"broker groups / replicas of one / controllers of a cluster", "", fmt.Sprintf("%d / %d / %d, fixed", state.ShardsMax, state.ReplicasMax, state.ControllersMax), "refused", "perigee_controller_brokers perigee_sync_state_set perigee_controller_members"},
 	{"messages leased to a group / to one client, on each broker", "max-in-flight max-in-flight-client", "", "its receives wait, and are woken when a lease ends; a group may have its own: `perigee group update`", `perigee_broker_events_total{kind="refused_group_in_flight"} rocketmq_consumer_inflight_messages`},
 	{"messages in flight, all groups", "memory-limit", fmt.Sprintf("1/%d of the memory limit at %d bytes", inFlightShare, messageBytes), "none is handed out for the first time", `perigee_broker_events_total{kind="refused_table_in_flight"}`},
 	{"pulls that wait", "pulls-waiting", "", "refused", `perigee_broker_events_total{kind="pulls_refused_waiting"}`},
@@ -140,7 +145,7 @@ func TestLimitsPage(t *testing.T) {
 func serverFlags() map[string]*pflag.Flag {
 	all := map[string]*pflag.Flag{}
 	for _, c := range newRoot().Commands() {
-		if slices.Contains([]string{"broker", "proxy", "dev"}, c.Name()) {
+		if slices.Contains([]string{"controller", "broker", "proxy", "dev"}, c.Name()) {
 			c.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) { all[f.Name] = f })
 		}
 	}

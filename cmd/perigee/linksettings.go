@@ -74,16 +74,20 @@ func (s unsentSettings) apply(o *link.Options) {
 // linksSettings are those of a broker, which has many links.
 type linksSettings struct {
 	windowSettings `koanf:",squash"`
+	peerSettings   `koanf:",squash"`
 	MaxLinks       int `koanf:"max-links" help:"links of proxies that may be open at this broker; more are refused"`
 }
 
 func defaultLinks() linksSettings {
-	return linksSettings{windowSettings: defaultWindows(), MaxLinks: 1024}
+	return linksSettings{windowSettings: defaultWindows(), peerSettings: defaultPeers(), MaxLinks: 1024}
 }
 
 func (s linksSettings) check() error {
 	if s.MaxLinks < 1 {
 		return usageError("--max-links %d: use 1 or more", s.MaxLinks)
+	}
+	if err := s.peerSettings.check(); err != nil {
+		return err
 	}
 	return s.windowSettings.check()
 }

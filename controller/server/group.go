@@ -20,7 +20,7 @@ func (s *Server) PutGroup(ctx context.Context, r *controllerv1.PutGroupRequest) 
 	if err != nil {
 		return nil, err
 	}
-	c.NowMS = s.o.Now().UnixMilli()
+	c.NowMS, c.Most = s.o.Now().UnixMilli(), s.o.GroupsMax
 	done, err := s.putGroup(ctx, c)
 	if err != nil {
 		return nil, err

@@ -62,6 +62,8 @@ type Options struct {
 	Dial     func(ctx context.Context, addr string) (net.Conn, error) // to brokers and other controllers
 	Now      func() time.Time
 	Log      *slog.Logger
+	// TopicsMax and GroupsMax are how many there may be for one to be created; 0: the most that are possible.
+	TopicsMax, GroupsMax int
 }
 
 // Server implements the services. Each session has three goroutines beside its handler.

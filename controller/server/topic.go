@@ -24,7 +24,7 @@ func (s *Server) PutTopic(ctx context.Context, r *controllerv1.PutTopicRequest) 
 	if err := s.checkFlush(c); err != nil {
 		return nil, err
 	}
-	c.NowMS = s.o.Now().UnixMilli()
+	c.NowMS, c.Most = s.o.Now().UnixMilli(), s.o.TopicsMax
 	done, err := s.putTopic(ctx, c)
 	if err != nil {
 		return nil, err

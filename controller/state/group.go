@@ -62,7 +62,9 @@ type PutGroup struct {
 	MaxInFlight       *int64  `json:"max_in_flight,omitempty"`
 	MaxInFlightClient *int64  `json:"max_in_flight_client,omitempty"`
 	Mode              Mode    `json:"mode,omitempty"`
-	NowMS             int64   `json:"now_ms"`
+	// Most is how many groups there may be for one to be created; 0: GroupsMax.
+	Most  int   `json:"most,omitempty"`
+	NowMS int64 `json:"now_ms"`
 }
 
 func (PutGroup) op() string { return "put_group" }
@@ -129,8 +131,8 @@ func (c PutGroup) apply(s *State, index Version) (Result, []Event) {
 }
 
 func (c PutGroup) create(s *State, index Version) (Result, []Event) {
-	if len(s.groups) >= GroupsMax {
-		return refuse(mqerr.Exhausted, "group %q can't be created: there are %d groups, the most that are allowed", c.Name, GroupsMax)
+	if err := room("group", c.Name, len(s.groups), c.Most, GroupsMax); err != nil {
+		return Result{Err: err}, nil
 	}
 	g := c.over(Group{
 		ID: s.nextGroup, Name: c.Name, MaxAttempts: MaxAttemptsDefault, From: FromFirst,

@@ -45,8 +45,8 @@ func (c EnsureTopic) apply(s *State, index Version) (Result, []Event) {
 }
 
 func (c EnsureTopic) create(s *State, index Version) (Result, []Event) {
-	if len(s.topics) >= TopicsMax {
-		return refuse(mqerr.Exhausted, "topic %q can't be created: there are %d topics, the most that are allowed", c.Name, TopicsMax)
+	if err := s.topicRoom(c.Name, 0); err != nil {
+		return Result{Err: err}, nil
 	}
 	t := &Topic{
 		ID: s.nextTopic, Name: c.Name, Type: Normal, Placements: []Placement{{Shard: c.Shard, Queues: 1}},

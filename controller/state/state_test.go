@@ -120,10 +120,10 @@ func commandOf(t *testing.T, d *datadriven.TestData) Command {
 	case "put-topic":
 		return PutTopic{
 			Name: a.name(), Type: TopicType(max(slices.Index(typeNames[:], a.str("type")), 0)), Queues: int(a.num("queues")),
-			Flush: Flush(a.num("flush")), Mode: Mode(a.num("mode")), NowMS: a.num("now"), Limits: a.limits(),
+			Flush: Flush(a.num("flush")), Mode: Mode(a.num("mode")), NowMS: a.num("now"), Limits: a.limits(), Most: int(a.num("most")),
 		}
 	case "put-group":
-		c := PutGroup{Name: a.name(), From: From(a.num("from")), FromMS: a.num("from-ms"), Mode: Mode(a.num("mode")), NowMS: a.num("now")}
+		c := PutGroup{Name: a.name(), From: From(a.num("from")), FromMS: a.num("from-ms"), Mode: Mode(a.num("mode")), NowMS: a.num("now"), Most: int(a.num("most"))}
 		if d.HasArg("ordered") {
 			v := a.str("ordered") == "true"
 			c.Ordered = &v

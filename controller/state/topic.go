@@ -139,7 +139,9 @@ type PutTopic struct {
 	Flush  Flush        `json:"flush,omitempty"`
 	Limits LimitsChange `json:"limits,omitzero"`
 	Mode   Mode         `json:"mode,omitempty"`
-	NowMS  int64        `json:"now_ms"`
+	// Most is how many topics there may be for one to be created; 0: TopicsMax.
+	Most  int   `json:"most,omitempty"`
+	NowMS int64 `json:"now_ms"`
 }
 
 func (PutTopic) op() string { return "put_topic" }
@@ -193,8 +195,8 @@ func (c PutTopic) create(s *State, index Version) (Result, []Event) {
 	if len(s.shards) == 0 {
 		return refuse(mqerr.Unavailable, "topic %q can't be created: no broker has registered yet; start one and try again", c.Name)
 	}
-	if len(s.topics) >= TopicsMax {
-		return refuse(mqerr.Exhausted, "topic %q can't be created: there are %d topics, the most that are allowed", c.Name, TopicsMax)
+	if err := s.topicRoom(c.Name, c.Most); err != nil {
+		return Result{Err: err}, nil
 	}
 	t := &Topic{
 		ID: s.nextTopic, Name: c.Name, Type: c.Type, Flush: c.Flush, Limits: c.Limits.over(Limits{}),

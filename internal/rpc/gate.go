@@ -6,22 +6,55 @@ import (
 	"sync/atomic"
 )
 
-// Gate is a listener that can end the connections of strangers: those that have not said enough to speak
-// HTTP/2. A gRPC server that stops waits for them before it tells anybody.
+// Bound counts connections against a number. More are closed at once: who waited in the kernel's queue instead
+// would not know why.
+type Bound struct {
+	most          int64
+	open, refused atomic.Int64
+}
+
+// NewBound returns a bound of most connections at a time.
+func NewBound(most int) *Bound { return &Bound{most: int64(most)} }
+
+// Open is how many connections there are.
+func (b *Bound) Open() int64 { return b.open.Load() }
+
+// Refused is how many connections were closed since there were too many.
+func (b *Bound) Refused() int64 { return b.refused.Load() }
+
+// enter counts a connection that may be there.
+func (b *Bound) enter() bool {
+	if b.open.Add(1) <= b.most {
+		return true
+	}
+	b.open.Add(-1)
+	b.refused.Add(1)
+	return false
+}
+
+// Gate is a listener with a bound that can end the connections of strangers: those that have not said enough to
+// speak HTTP/2. A gRPC server that stops waits for them before it tells anybody.
 type Gate struct {
 	net.Listener
+	bound *Bound
 
 	mu     sync.Mutex
 	fresh  map[*stranger]struct{} // connections that may be strangers
 	closed bool
 }
 
-// NewGate returns a gate before l.
-func NewGate(l net.Listener) *Gate { return &Gate{Listener: l, fresh: map[*stranger]struct{}{}} }
+// NewGate returns a gate before l. Gates may share a bound.
+func NewGate(l net.Listener, b *Bound) *Gate {
+	return &Gate{Listener: l, bound: b, fresh: map[*stranger]struct{}{}}
+}
 
-// Accept waits for the next connection.
+// Accept waits for the next connection within the bound.
 func (g *Gate) Accept() (net.Conn, error) {
 	c, err := g.Listener.Accept()
+	for err == nil && !g.bound.enter() {
+		_ = c.Close()
+		c, err = g.Listener.Accept()
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -41,7 +74,7 @@ func (g *Gate) Shut() {
 	defer g.mu.Unlock()
 	g.closed = true
 	for s := range g.fresh {
-		_ = s.Conn.Close()
+		_ = s.Conn.Close() // its server is told, and closes it too
 	}
 }
 
@@ -60,6 +93,7 @@ type stranger struct {
 	gate  *Gate
 	said  int // by the one goroutine that reads
 	known atomic.Bool
+	over  atomic.Bool // closed
 }
 
 // Read reads from the connection.
@@ -77,5 +111,8 @@ func (s *stranger) Read(p []byte) (int, error) {
 // Close closes the connection.
 func (s *stranger) Close() error {
 	s.gate.forget(s)
+	if !s.over.Swap(true) {
+		s.gate.bound.open.Add(-1)
+	}
 	return s.Conn.Close()
 }

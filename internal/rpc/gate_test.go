@@ -18,7 +18,7 @@ import (
 func TestSilentStrangerHoldsNoStop(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	gate := NewGate(ln)
+	gate := NewGate(ln, NewBound(100))
 	s, h := grpc.NewServer(), NewHealth()
 	h.Register(s)
 	served := make(chan error, 1)
@@ -57,6 +57,39 @@ func TestSilentStrangerHoldsNoStop(t *testing.T) {
 		require.NoError(t, c.Close())
 	}
 	require.Zero(t, gate.strangers())
+	require.Zero(t, gate.bound.Open())
+}
+
+// TestTooManyConnections: one too many is closed at once, and there is room again when another one goes.
+func TestTooManyConnections(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	bound := NewBound(2)
+	s := grpc.NewServer()
+	served := make(chan error, 1)
+	gate := NewGate(ln, bound)
+	go func() { served <- s.Serve(gate) }()
+	dial := func() net.Conn {
+		c, err := new(net.Dialer).DialContext(t.Context(), "tcp", ln.Addr().String())
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = c.Close() })
+		require.NoError(t, c.SetReadDeadline(time.Now().Add(20*time.Second)))
+		return c
+	}
+	a, _ := dial(), dial()
+	require.Eventually(t, func() bool { return bound.Open() == 2 }, 20*time.Second, time.Millisecond)
+	_, err = io.Copy(io.Discard, dial())
+	require.NotErrorIs(t, err, os.ErrDeadlineExceeded)
+	require.EqualValues(t, 1, bound.Refused())
+	require.NoError(t, a.Close())
+	require.Eventually(t, func() bool { return bound.Open() == 1 }, 20*time.Second, time.Millisecond)
+	dial()
+	require.Eventually(t, func() bool { return bound.Open() == 2 }, 20*time.Second, time.Millisecond)
+	gate.Shut()
+	s.Stop()
+	require.NoError(t, <-served)
+	require.Zero(t, bound.Open())
+	require.EqualValues(t, 1, bound.Refused())
 }
 
 func (g *Gate) strangers() int {

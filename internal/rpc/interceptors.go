@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"runtime/debug"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -16,6 +17,9 @@ import (
 // MessageBytesMax is the largest message of the internal services: a snapshot of all definitions is
 // one message.
 const MessageBytesMax = 64 << 20
+
+// handshakeMax is how long a connection may take until it speaks HTTP/2.
+const handshakeMax = 10 * time.Second
 
 // ServerOptions returns the options that every internal gRPC server has: errors go out by the table,
 // a panic of a handler is an Internal error, and Internal errors are logged.
@@ -30,6 +34,7 @@ func ServerOptions(log *slog.Logger) []grpc.ServerOption {
 	}
 	return []grpc.ServerOption{
 		grpc.UnaryInterceptor(unary), grpc.StreamInterceptor(stream), grpc.MaxRecvMsgSize(MessageBytesMax),
+		grpc.ConnectionTimeout(handshakeMax),
 	}
 }
 

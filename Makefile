@@ -36,7 +36,8 @@ PROCESS_TESTS := blackbox|crashtest|chaostest|deploytest|abuse
 .PHONY: race
 race: ## run the tests with the race detector, in random order (needs a C compiler)
 	CGO_ENABLED=0 go test -count=1 ./internal/archtest
-	CGO_ENABLED=1 go test -race -shuffle=on $$(go list ./... | grep -Ev '/internal/($(PROCESS_TESTS))$$')
+	CGO_ENABLED=1 go test -race -shuffle=on $$(go list ./... | grep -Ev '/internal/($(PROCESS_TESTS)|simtest)$$')
+	CGO_ENABLED=1 go test -race ./internal/simtest -sim.seeds=2
 
 .PHONY: abuse
 abuse: ## load and abuse at full size: prints figures (takes minutes, and several GiB of memory for a while)

@@ -131,6 +131,10 @@ crash: ## kill processes under load ROUNDS times (default 200) and check every a
 chaos: ## kill, freeze and cut off processes of a cluster FAULTS times (default: a short list) and check every answer; ONLY, SEED, CHAOS_TIME
 	@hack/chaos.sh
 
+.PHONY: rolling
+rolling: build ## restart every process of a cluster in order under official clients (ROLLING_LANGS="java go python"): no call of an application fails
+	@hack/rolling.sh
+
 .PHONY: sim
 sim: ## a whole cluster on simulated clock, network and disks: SEED=17 one seed with what happened, SEEDS=1000 so many new ones
 	@hack/sim.sh

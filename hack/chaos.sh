@@ -3,7 +3,7 @@
 # fails leaves its data, logs and histories, and says how to do it again.
 #
 # FAULTS      how many, at random; default: each of a short list once
-# ONLY        only those with this in their name
+# ONLY        only the one of this name, or those with this in their name
 # SEED        of the first episode, default by the clock
 # LIMIT       a fault fails if nothing could be sent to a broker group for longer, like 2s
 # CHAOS_TIME  begin no fault after so many seconds

@@ -46,7 +46,7 @@ func TestChaos(t *testing.T) {
 		if episodes > 0 && (list != nil || !until.IsZero() && time.Now().After(until)) {
 			break
 		}
-		e := &episode{number: episodes, seed: seed, list: list, faults: min(total-done, episodeFaults), until: until, say: say, dir: directory(t, seed), worst: worst}
+		e := &episode{number: episodes, seed: seed, list: list, faults: min(total-done, episodeFaults), until: until, say: say, dir: directory(t, fmt.Sprint("perigee-chaos-", seed)), worst: worst}
 		if list != nil {
 			e.faults = 0
 		}
@@ -78,14 +78,14 @@ func TestChaos(t *testing.T) {
 	}
 }
 
-// directory is where an episode keeps its data.
-func directory(t *testing.T, seed uint64) string {
+// directory is an empty one in which data is kept if something fails.
+func directory(t *testing.T, name string) string {
 	t.Helper()
 	base := *keepFlag
 	if base == "" {
 		base = os.TempDir()
 	}
-	dir := filepath.Join(base, fmt.Sprintf("perigee-chaos-%d", seed))
+	dir := filepath.Join(base, name)
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}

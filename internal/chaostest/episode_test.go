@@ -78,9 +78,13 @@ func (e *episode) all() error {
 		e.say("left out here: %s", strings.Join(skipped, ", "))
 	}
 	var wanted []fault
-	for _, f := range possible {
-		if strings.Contains(f.name, *onlyFlag) {
-			wanted = append(wanted, f)
+	if f, ok := named(possible, *onlyFlag); ok {
+		wanted = []fault{f}
+	} else {
+		for _, f := range possible {
+			if strings.Contains(f.name, *onlyFlag) {
+				wanted = append(wanted, f)
+			}
 		}
 	}
 	if len(wanted) == 0 {

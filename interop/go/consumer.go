@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	rmq "github.com/apache/rocketmq-clients/golang/v5"
@@ -18,6 +18,7 @@ import (
 type consumer struct {
 	rmq.SimpleConsumer
 	try
+	run string
 }
 
 // errLost says that the client lost an answer. It waits for the end of the stream
@@ -25,44 +26,62 @@ type consumer struct {
 // which one it takes is chance. The messages come again, so a check starts anew.
 var errLost = errors.New("the client lost the answer of a receive")
 
-// broken holds the first error of a stream, which the client reports as a passed
+// broken holds an error of a stream by consumer group: the client reports that as a passed
 // deadline too.
-var broken atomic.Pointer[error]
+var broken sync.Map
 
 // noteBroken is an interceptor that notes errors of ReceiveMessage.
 func noteBroken(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	stream, err := streamer(ctx, desc, conn, method, opts...)
-	if strings.HasSuffix(method, "/ReceiveMessage") {
-		stream = notingStream{stream}
+	if err == nil && strings.HasSuffix(method, "/ReceiveMessage") {
+		stream = &notingStream{ClientStream: stream}
 	}
 	return stream, err
 }
 
-type notingStream struct{ grpc.ClientStream }
+type notingStream struct {
+	grpc.ClientStream
+	group string
+}
 
-func (s notingStream) RecvMsg(m any) error {
+func (s *notingStream) SendMsg(m any) error {
+	if r, ok := m.(*v2.ReceiveMessageRequest); ok {
+		s.group = r.GetGroup().GetName()
+	}
+	return s.ClientStream.SendMsg(m)
+}
+
+func (s *notingStream) RecvMsg(m any) error {
 	err := s.ClientStream.RecvMsg(m)
 	if err != nil && err != io.EOF {
-		broken.CompareAndSwap(nil, &err)
+		broken.LoadOrStore(s.group, err)
 	}
 	return err
 }
 
-// poll is one receive. Nothing there is no error, unlike in this client, and
-// messages of other tries are acknowledged and left out.
-func (c *consumer) poll(invisible time.Duration) ([]*rmq.MessageView, error) {
+// once is one receive. Nothing there is no error, unlike in this client.
+func (c *consumer) once(invisible time.Duration) ([]*rmq.MessageView, error) {
 	all, err := c.Receive(context.Background(), batch, invisible)
 	if status, ok := rmq.AsErrRpcStatus(err); ok && status.Code == int32(v2.Code_MESSAGE_NOT_FOUND) {
 		return nil, nil
 	}
+	if err == nil {
+		return all, nil
+	}
+	if stream, ok := broken.LoadAndDelete(topic(c.check) + "-" + c.run); ok {
+		return nil, fmt.Errorf("receive: %w", stream.(error))
+	}
+	if strings.Contains(err.Error(), "DEADLINE_EXCEEDED") {
+		return nil, errLost
+	}
+	return nil, fmt.Errorf("receive: %w", err)
+}
+
+// poll is one receive, of which messages of other tries are acknowledged and left out.
+func (c *consumer) poll(invisible time.Duration) ([]*rmq.MessageView, error) {
+	all, err := c.once(invisible)
 	if err != nil {
-		if stream := broken.Load(); stream != nil {
-			return nil, fmt.Errorf("receive: %w", *stream)
-		}
-		if strings.Contains(err.Error(), "DEADLINE_EXCEEDED") {
-			return nil, errLost
-		}
-		return nil, fmt.Errorf("receive: %w", err)
+		return nil, err
 	}
 	var ours []*rmq.MessageView
 	for _, mv := range all {

@@ -60,7 +60,7 @@ func (l *lab) consumerOf(check, topic string, filter *rmq.FilterExpression) (*co
 	if err != nil {
 		return nil, err
 	}
-	return &consumer{SimpleConsumer: c, try: l.newTry(check)}, c.Start()
+	return &consumer{SimpleConsumer: c, try: l.newTry(check), run: l.run}, c.Start()
 }
 
 // try is one go at a check: it passes over messages of other tries and runs.

@@ -23,6 +23,7 @@ func main() {
 	endpoints := flag.String("endpoints", "127.0.0.1:8081", "HOST:PORT to produce at, and after a comma one to consume at")
 	run := flag.String("run", "1", "the end of the names of the consumer groups")
 	withTLS := flag.Bool("tls", true, "the port speaks TLS too")
+	steady := flag.Bool("steady", false, "no checks: send and receive until the input ends, and print what comes of it")
 	half := flag.String("half", "", "only send a message in a transaction, with this as its property try, and print its id")
 	flag.Parse()
 	configureClient()
@@ -39,6 +40,18 @@ func main() {
 			os.Exit(1)
 		}
 		return
+	}
+	if *steady {
+		rmq.EnableSsl = false
+		err := within(checkMax, l.start)
+		if err == nil {
+			err = l.steady()
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0) // a stop in order waits for pending polls
 	}
 	var r report
 

@@ -10,6 +10,7 @@ import traceback
 
 import checks
 from lab import Lab, Wrong
+from steady import steady
 
 CHECK_MAX = 55  # seconds; ends a check that hangs
 
@@ -60,8 +61,12 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--endpoints", default="127.0.0.1:8081", help="HOST:PORT to produce at, and after a comma one to consume at")
     parser.add_argument("--run", default="1", help="the end of the names of the consumer groups")
+    parser.add_argument("--steady", action="store_true", help="no checks: send and receive until the input ends, and print what comes of it")
     args = parser.parse_args()
     producing, _, consuming = args.endpoints.partition(",")
+    if args.steady:
+        steady(Lab(producing, consuming or producing, args.run))
+        return 0
 
     report = Report()
     report.lacks("tls", "the client lacks it: it refuses a self-signed certificate")

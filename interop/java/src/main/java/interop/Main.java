@@ -29,6 +29,7 @@ public final class Main {
         String endpoints = "127.0.0.1:8081";
         String run = "1";
         boolean tls = true;
+        boolean steady = false;
         for (int i = 0; i < args.length; i++) {
             switch (args[i]) {
                 case "--endpoints":
@@ -40,12 +41,22 @@ public final class Main {
                 case "--tls=false":
                     tls = false;
                     break;
+                case "--steady":
+                    steady = true;
+                    break;
                 default:
-                    System.err.println("usage: --endpoints HOST:PORT[,HOST:PORT] --run ID [--tls=false]");
+                    System.err.println("usage: --endpoints HOST:PORT[,HOST:PORT] --run ID [--tls=false] [--steady]");
                     System.exit(2);
             }
         }
         String[] addresses = endpoints.split(",");
+        if (steady) {
+            try (Lab lab = new Lab(addresses[0], addresses[addresses.length - 1], run)) {
+                new Steady(lab).run();
+            } finally {
+                Runtime.getRuntime().halt(0);
+            }
+        }
         Main main = new Main();
         try (Lab lab = new Lab(addresses[0], addresses[addresses.length - 1], run)) {
             main.all(lab, tls);

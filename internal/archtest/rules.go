@@ -24,6 +24,10 @@ var arrows = []arrow{
 		why: "it fills a data directory faster than clients could",
 	},
 	{
+		from: "internal/costs", to: []string{"broker", "store", "internal"},
+		why: "it counts what the store and the engine do for a message",
+	},
+	{
 		from: "internal/model", to: []string{"internal/brokerapi"}, solo: true,
 		why: "the model of the broker shares nothing with what it judges",
 	},

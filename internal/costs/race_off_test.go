@@ -1,0 +1,5 @@
+//go:build !race
+
+package costs
+
+const raceEnabled = false

@@ -86,11 +86,11 @@ func (b *Broker) Ready() <-chan struct{} { return b.ready }
 
 // Attach opens the broker for a proxy of the same process. NotLeader if it does not lead.
 func (b *Broker) Attach(proxy string, ev brokerapi.Events) (brokerapi.Broker, error) {
-	e := b.now.Load().engine
-	if e == nil {
+	p := b.now.Load()
+	if p.engine == nil {
 		return nil, mqerr.New(mqerr.NotLeader, "broker %s is starting", b.name())
 	}
-	return e.Attach(proxy, ev)
+	return b.connector(p.engine, p.leader, p.session).Attach(proxy, ev)
 }
 
 // Leads is the shard and epoch that the broker leads; an epoch of 0 if none.

@@ -210,7 +210,7 @@ func (t *term) open() {
 	b.o.Log.Info("leading", slog.Uint64("epoch", uint64(t.epoch)), slog.Bool("alone", t.alone))
 	if b.link != nil {
 		b.link.Begin(server.Leader{
-			Connector: b.engine, ClusterID: b.term.ClusterID, Shard: brokerapi.ShardID(b.term.ShardID), Epoch: brokerapi.Epoch(t.epoch),
+			Connector: b.connector(b.engine, t.leader, b.session), ClusterID: b.term.ClusterID, Shard: brokerapi.ShardID(b.term.ShardID), Epoch: brokerapi.Epoch(t.epoch),
 		})
 	}
 	b.showAs(Defining, t.epoch, t.leader, nil)

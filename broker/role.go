@@ -52,13 +52,14 @@ type present struct {
 	epoch    record.Epoch // that it leads, 0 if none
 	log      *commitlog.Log
 	engine   *engine.Engine
+	session  *ctl.Session
 	leader   *repl.Leader
 	follower *repl.Follower
 }
 
 // show says what the broker is now. It is called by the goroutine of Run.
 func (b *Broker) show(r Role, epoch record.Epoch) {
-	p := &present{role: r, shard: b.term.ShardID, epoch: epoch, engine: b.engine}
+	p := &present{role: r, shard: b.term.ShardID, epoch: epoch, engine: b.engine, session: b.session}
 	if b.store != nil {
 		p.log = b.store.Log()
 	}

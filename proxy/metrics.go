@@ -103,6 +103,9 @@ func register(m metric.Meter, p *Proxy) error {
 	unread := r.Gauge("perigee_proxy_unread", "messages that wait for slow readers", "bytes")
 	polls := r.Counter("perigee_proxy_polls", "what the long polls have done, by kind", "kind")
 	switched := r.Counter("perigee_proxy_masters_switched", "how often this proxy has gone from the master of a broker group to the next one")
+	again := r.Counter("perigee_proxy_calls_repeated", "calls made again, since their master could not be asked or did not answer, by reason", "reason")
+	gaveUp := r.Counter("perigee_proxy_calls_given_up", "calls that waited for a master in vain")
+	awaiting := r.Gauge("perigee_proxy_calls_awaiting_master", "calls that wait for a master of their broker group", "")
 	cut := r.Counter("perigee_proxy_requests_cut", "requests that were under way to a broker when its connection ended")
 	checks := r.Counter("perigee_proxy_transaction_checks", "checks of transactions, by what became of them", "result")
 	return r.Observe(func(_ context.Context, o metric.Observer) error {
@@ -127,6 +130,13 @@ func register(m metric.Meter, p *Proxy) error {
 		if links := p.brokers.links(); links != nil {
 			o.ObserveInt64(refused, links.Exhausted.Load(), metric.WithAttributes(attribute.String("bound", "link_unsent")))
 			o.ObserveInt64(cut, links.Cut.Load())
+		}
+		if s, known := p.masters.Stats(); known {
+			for reason, n := range s.Again {
+				o.ObserveInt64(again, n, metric.WithAttributes(attribute.String("reason", reason)))
+			}
+			o.ObserveInt64(gaveUp, s.GaveUp)
+			o.ObserveInt64(awaiting, s.Waiting)
 		}
 		if n, known := p.brokers.switches(); known {
 			o.ObserveInt64(switched, n)

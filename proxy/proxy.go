@@ -24,6 +24,7 @@ import (
 	"github.com/perigee-mq/perigee/proxy/clients"
 	"github.com/perigee-mq/perigee/proxy/ctl"
 	"github.com/perigee-mq/perigee/proxy/edge"
+	"github.com/perigee-mq/perigee/proxy/failover"
 	"github.com/perigee-mq/perigee/proxy/longpoll"
 	"github.com/perigee-mq/perigee/proxy/route"
 	"github.com/perigee-mq/perigee/proxy/server"
@@ -56,6 +57,9 @@ type Options struct {
 	Receives, ReceivesPerGroup, KnownClients int
 	// Link configures the links to brokers. Default: that of link.Options.
 	Link link.Options
+	// FailoverWait is how long a call waits for the next master of a broker group, within its own time. Default 10 s;
+	// negative: not at all.
+	FailoverWait time.Duration
 	// DrainDelay is how long a stop goes on serving while it says that it is not ready, so that load balancers
 	// see that. Default: not at all.
 	DrainDelay time.Duration
@@ -79,6 +83,7 @@ type Proxy struct {
 	brokers brokers
 	clients *clients.Table
 	polls   *longpoll.Polls
+	masters *failover.Masters // nil: calls wait for none
 	checks  *checks.Checker
 	server  *server.Server
 	edge    *edge.Server
@@ -105,9 +110,12 @@ func New(o Options) (*Proxy, error) {
 	p.brokers = p.connect()
 	p.clients = clients.New(clients.Options{MaxClients: o.KnownClients}, time.Now())
 	p.checks = checks.New(checks.Options{Clients: p.clients, Routes: p.routes, Brokers: p.brokers, StoreHost: p.storeHost, Log: o.Log})
-	p.polls = longpoll.New(longpoll.Options{Brokers: p.brokers, MaxReceives: o.Receives, MaxPerGroup: o.ReceivesPerGroup, Log: o.Log})
+	if o.Local == nil && o.FailoverWait >= 0 { // the broker of this process leads, or the process ends
+		p.masters = failover.New(failover.Options{Brokers: p.brokers, Wait: o.FailoverWait})
+	}
+	p.polls = longpoll.New(longpoll.Options{Brokers: p.brokers, MaxReceives: o.Receives, MaxPerGroup: o.ReceivesPerGroup, Patience: p.masters.Wait(), Log: o.Log})
 	handlers := server.New(server.Options{
-		Routes: p.routes, Routed: p.ctl.Ready(), Brokers: p.brokers, Creator: p.creator(), Clients: p.clients, Polls: p.polls, Advertise: o.Advertise, Limits: o.Limits, Log: o.Log,
+		Routes: p.routes, Routed: p.ctl.Ready(), Brokers: p.brokers, Creator: p.creator(), Clients: p.clients, Polls: p.polls, Masters: p.masters, Advertise: o.Advertise, Limits: o.Limits, Log: o.Log,
 	})
 	p.server = handlers
 	var err error
@@ -166,6 +174,7 @@ func (p *Proxy) connect() brokers {
 		Ready: func(shard brokerapi.ShardID, r []brokerapi.Ready) { p.polls.Ready(shard, r) },
 		Up: func(shard brokerapi.ShardID) {
 			p.polls.Up(shard)
+			p.masters.Changed(shard)
 			p.checks.Up(shard)
 			p.repeat(shard)
 			select {
@@ -179,7 +188,7 @@ func (p *Proxy) connect() brokers {
 	if p.o.Local != nil {
 		return &local{broker: p.o.Local, name: p.o.Advertise, events: events}
 	}
-	return &remote{routes: p.routes, up: up, Pool: brokerconn.NewPool(brokerconn.Options{
+	return &remote{routes: p.routes, up: up, moved: func() { p.masters.Look() }, Pool: brokerconn.NewPool(brokerconn.Options{
 		Name: p.o.Advertise, Release: p.o.Release, Cluster: p.ctl.Cluster, Events: events, Link: p.o.Link, Dial: p.o.Dial, Log: p.o.Log,
 	})}
 }

@@ -3,6 +3,7 @@ package engine
 import (
 	"bytes"
 	"errors"
+	"time"
 
 	"github.com/perigee-mq/perigee/internal/brokerapi"
 	"github.com/perigee-mq/perigee/internal/mqerr"
@@ -61,6 +62,21 @@ type copies struct {
 	read   map[record.Pos]first // read beside the writer
 	absent []record.Pos         // must be read beside the writer first
 	found  []record.Pos
+}
+
+// clockSlack is by how much the clocks of two masters may differ, where a time in the log is compared with the clock.
+const clockSlack = 5 * time.Second
+
+// recognised refuses messages that may have been stored so long ago, if the duplicate window may not have them.
+func (w *writer) recognised(t *topicState, age time.Duration) error {
+	if age <= 0 {
+		return nil
+	}
+	window := min(time.Duration(w.views.duplicateWindow(t.def))*time.Millisecond, w.views.dups.InForce(w.stamp))
+	if window > 0 && age+clockSlack <= window {
+		return nil
+	}
+	return mqerr.New(mqerr.Timeout, "it was sent %v ago and may have been stored then: messages of this topic are recognised for %v now", age.Round(time.Millisecond), window)
 }
 
 // sent notes a stored message in the duplicate window.

@@ -42,6 +42,9 @@ func (o *sendOp) run(w *writer) {
 		o.runHalf(w, t)
 		return
 	}
+	if o.err = w.recognised(t, o.req.Age); o.err != nil {
+		return
+	}
 	o.reply.Results = make([]brokerapi.SendResult, len(o.req.Messages))
 	before, known := o.duplicates(w, t)
 	if !known {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"time"
 
@@ -19,11 +20,12 @@ type proxySettings struct {
 	edgeDrainSettings `koanf:",squash"`
 	windowSettings    `koanf:",squash"`
 	unsentSettings    `koanf:",squash"`
-	Controller        []string `koanf:"controller" help:"addresses of the controllers"`
+	FailoverWait      time.Duration `koanf:"failover-wait" help:"how long a call waits for the next master of a broker group, within the time that its client gives it; 0: not at all"`
+	Controller        []string      `koanf:"controller" help:"addresses of the controllers"`
 }
 
 func newProxy() *cobra.Command {
-	s := &proxySettings{logSettings: defaultLog(), edgeSettings: defaultEdge(), edgeDrainSettings: defaultEdgeDrain(2 * time.Second), windowSettings: defaultWindows(), unsentSettings: defaultUnsent(), Controller: []string{}}
+	s := &proxySettings{logSettings: defaultLog(), edgeSettings: defaultEdge(), edgeDrainSettings: defaultEdgeDrain(2 * time.Second), windowSettings: defaultWindows(), unsentSettings: defaultUnsent(), FailoverWait: 10 * time.Second, Controller: []string{}}
 	c := &cobra.Command{
 		Use: "proxy --controller ADDR", Short: "Run a proxy: the port that clients use",
 		Args: exactArgs(0, "no argument"),
@@ -36,6 +38,9 @@ func (s *proxySettings) run(c *cobra.Command) error {
 	log, err := s.logger()
 	if err != nil {
 		return err
+	}
+	if s.FailoverWait < 0 || s.FailoverWait > time.Minute {
+		return usageError("--failover-wait %v: use 0 to 1m", s.FailoverWait)
 	}
 	if err := errors.Join(s.edgeDrainSettings.check(), s.windowSettings.check(), s.unsentSettings.check()); err != nil {
 		return err
@@ -69,7 +74,7 @@ func (s *proxySettings) run(c *cobra.Command) error {
 	boundProxy(guard, &limits)
 	po := proxy.Options{
 		Listener: ln, Controller: conn, Advertise: s.advertised(ln), AutoCreate: s.AutoCreate, CertFile: s.TLSCert, KeyFile: s.TLSKey, Limits: limits,
-		DrainDelay: s.DrainDelay, DrainTimeout: s.DrainTimeout, Metrics: metrics.Meter("proxy"), HTTPAddr: http.Addr().String(), Release: version, Log: log,
+		FailoverWait: cmp.Or(s.FailoverWait, -1), DrainDelay: s.DrainDelay, DrainTimeout: s.DrainTimeout, Metrics: metrics.Meter("proxy"), HTTPAddr: http.Addr().String(), Release: version, Log: log,
 	}
 	s.edgeBounds.apply(&po)
 	s.windowSettings.apply(&po.Link)

@@ -92,7 +92,10 @@ type SendRequest struct {
 	Topic TopicID
 	// Layout is the version of the list of queues by which the queues of message groups were chosen, as the
 	// topic's definition has it. With another one than the broker's such messages are refused as Exhausted.
-	Layout   uint64
+	Layout uint64
+	// Age is how long ago the messages were sent for the first time, if they may have been stored then; 0: they were not.
+	// They are stored only if the duplicate window surely has those of that time, else nothing is, and the answer is Timeout.
+	Age      time.Duration
 	Messages []Message // 1 or more
 }
 

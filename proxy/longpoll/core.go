@@ -147,8 +147,11 @@ func (c *core) step(w *Wait) {
 		}
 	}
 	if w.fresh && w.allFailed() {
-		c.finish(w, Answer{Err: w.stops[0].err})
-		return
+		if c.o.Patience <= 0 {
+			c.finish(w, Answer{Err: w.stops[0].err})
+			return
+		}
+		c.doubt(w)
 	}
 	w.fresh = false
 	for i := range w.stops {
@@ -158,6 +161,28 @@ func (c *core) step(w *Wait) {
 			c.unarm(s.place)
 		}
 	}
+}
+
+// doubt lets a receive wait for a broker for a while.
+func (c *core) doubt(w *Wait) {
+	if at := c.now.Add(c.o.Patience); at.Before(w.at) {
+		c.due.remove(w)
+		w.at, w.doubted = at, true
+		c.due.push(w)
+	}
+}
+
+// judge answers a receive whose patience is over, if there is still no broker.
+func (c *core) judge(w *Wait) {
+	for i := range w.stops {
+		if s := &w.stops[i]; s.err == nil || !s.place.failed {
+			c.due.remove(w)
+			w.at, w.doubted = w.req.Deadline, false
+			c.due.push(w)
+			return
+		}
+	}
+	c.finish(w, Answer{Err: w.stops[0].err})
 }
 
 func (w *Wait) allFailed() bool {
@@ -203,7 +228,7 @@ func (c *core) replied(w *Wait, reply *brokerapi.PopReply, err error, now time.T
 	s := w.popping
 	w.popping = nil
 	w.key.pops--
-	s.err = err
+	s.err, s.lost = err, mqerr.Is(err, mqerr.UnknownOutcome) || s.lost && err != nil
 	p := w.popAt // the stop may have gone elsewhere since
 	latest := w.seen == p.events
 	switch {

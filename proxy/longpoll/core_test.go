@@ -61,7 +61,7 @@ func newModel(t *testing.T, rng *rand.Rand) *model {
 	if rng.IntN(3) > 0 {
 		m.bound = 1 + rng.IntN(5)
 	}
-	m.c = newCore(Options{}.withDefaults())
+	m.c = newCore(Options{Patience: time.Duration(rng.IntN(2)*rng.IntN(5)) * time.Second}.withDefaults())
 	for i := range 1 + rng.IntN(3) {
 		m.shards = append(m.shards, &modelShard{id: brokerapi.ShardID(i + 1), up: true, held: map[string]int{}, full: map[string]bool{}})
 	}
@@ -124,7 +124,11 @@ func (m *model) store(s *modelShard, n int) {
 func (m *model) execute(w *Wait) {
 	s := m.shard(w.popping.place.shard)
 	if !s.up {
-		m.replies = append(m.replies, modelReply{w, s, nil, mqerr.New(mqerr.Unavailable, "down")})
+		kind := mqerr.Unavailable
+		if m.rng.IntN(2) == 0 {
+			kind = mqerr.UnknownOutcome
+		}
+		m.replies = append(m.replies, modelReply{w, s, nil, mqerr.New(kind, "down")})
 		return
 	}
 	if m.rng.IntN(20) == 0 {

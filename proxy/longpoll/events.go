@@ -47,12 +47,20 @@ func (c *core) down(shard brokerapi.ShardID, now time.Time) {
 	})
 }
 
-// up asks a shard anew.
+// up asks a shard anew. A receive whose answer was lost asks by itself: the broker knows its attempt.
 func (c *core) up(shard brokerapi.ShardID) {
 	c.each(shard, func(p *place) {
 		p.events++
 		p.failed = false
 		delete(c.unarmed, p)
+		for s := p.idle.first; s != nil; {
+			next := s.next
+			if s.lost {
+				s.w.leaveIdle()
+				c.pop(s)
+			}
+			s = next
+		}
 		c.try(p)
 	})
 }
@@ -86,7 +94,11 @@ func (c *core) unarm(p *place) {
 func (c *core) expire(now time.Time) {
 	c.now = now
 	for len(c.due) > 0 && !c.due[0].at.After(now) {
-		c.finish(c.due[0], Answer{})
+		if w := c.due[0]; w.doubted {
+			c.judge(w)
+		} else {
+			c.finish(w, Answer{})
+		}
 	}
 	if len(c.unarmed) == 0 || c.retryAt.After(now) {
 		return

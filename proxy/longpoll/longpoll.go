@@ -34,7 +34,10 @@ type Options struct {
 	// Retry is how long after a failed pop a waiting receive tries that broker again, unless Up comes
 	// earlier. Default 1 s.
 	Retry time.Duration
-	Log   *slog.Logger // default: discard
+	// Patience is how long a receive waits while none of its brokers can be asked, before it is told so; one that has
+	// waited for messages before waits on. Default: not at all.
+	Patience time.Duration
+	Log      *slog.Logger // default: discard
 }
 
 func (o Options) withDefaults() Options {

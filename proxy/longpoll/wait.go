@@ -28,6 +28,7 @@ type Wait struct {
 	seen    uint64    // events of that place when the pop was sent
 	others  uint64    // events for clients of its group then
 	fresh   bool      // has not waited yet
+	doubted bool      // at is when it is answered with an error if its brokers cannot be asked then
 	heapAt  int       // index in the heap of deadlines, -1 if it is not there
 	at      time.Time // deadline
 
@@ -53,6 +54,7 @@ type stop struct {
 	aside      *group // that place is of, if the receive waits aside (full.go), else nil
 	ask        bool   // it must be popped before the receive may wait
 	err        error  // why the last pop there failed, nil if it did not
+	lost       bool   // an answer may have been lost on the way: the pop is made again by this receive, as the broker knows it
 	prev, next *stop  // in the idle list of place
 	idle       bool   // in that list
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/perigee-mq/perigee/internal/brokerapi"
 	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/proxy/call"
+	"github.com/perigee-mq/perigee/proxy/failover"
 	"github.com/perigee-mq/perigee/proxy/receipt"
 	"github.com/perigee-mq/perigee/proxy/route"
 	"github.com/perigee-mq/perigee/proxy/wire"
@@ -26,6 +27,7 @@ type ack struct {
 type ackShard struct {
 	id  brokerapi.ShardID
 	out brokerapi.AckRequest
+	try failover.Try
 	at  []int // index of the entry of each handle
 }
 
@@ -88,15 +90,20 @@ func (a *ack) start() {
 	deadline := a.s.deadline(a.call)
 	for i := range a.shards {
 		sh := &a.shards[i]
-		home, err := a.s.shard(routes, sh.id)
-		if err != nil {
-			a.answered(sh, nil, err)
-			continue
-		}
-		sh.out.Topic, sh.out.Group = topic.ID, group.ID
-		sh.out.Epoch, sh.out.Deadline = home.epoch, deadline
-		home.broker.Ack(&sh.out, func(reply *brokerapi.AckReply, err error) { a.answered(sh, reply, err) })
+		sh.out.Topic, sh.out.Group, sh.out.Deadline = topic.ID, group.ID, deadline
+		a.ask(sh)
 	}
+}
+
+// ask hands its entries to a shard.
+func (a *ack) ask(sh *ackShard) {
+	home, err := a.s.shard(sh.id)
+	if err != nil {
+		a.answered(sh, nil, err)
+		return
+	}
+	sh.out.Epoch = home.epoch
+	home.broker.Ack(&sh.out, func(reply *brokerapi.AckReply, err error) { a.answered(sh, reply, err) })
 }
 
 // shard returns the part of a shard, of which there are few.
@@ -110,8 +117,26 @@ func (a *ack) shard(id brokerapi.ShardID) *ackShard {
 	return &a.shards[len(a.shards)-1]
 }
 
-// answered takes the answer of one shard. The last one completes the call.
+// answered takes the answer of one shard, or asks its next master: an ack that is repeated changes nothing. The last one
+// completes the call.
 func (a *ack) answered(sh *ackShard, reply *brokerapi.AckReply, err error) {
+	if err != nil {
+		c := failover.Call{Shard: sh.id, Deadline: sh.out.Deadline, Repeat: true}
+		if a.s.o.Masters.Again(c, &sh.try, err, func(late error) {
+			if late != nil {
+				a.settle(sh, nil, late)
+				return
+			}
+			a.ask(sh)
+		}) {
+			return
+		}
+		err = sh.try.Result(err)
+	}
+	a.settle(sh, reply, err)
+}
+
+func (a *ack) settle(sh *ackShard, reply *brokerapi.AckReply, err error) {
 	if err == nil && len(reply.Errors) != len(sh.at) {
 		err = mqerr.New(mqerr.Internal, "broker answered %d results for %d handles", len(reply.Errors), len(sh.at))
 	}

@@ -5,10 +5,8 @@ import (
 
 	rmqv2 "github.com/perigee-mq/perigee/api/apache/rocketmq/v2"
 	"github.com/perigee-mq/perigee/internal/brokerapi"
-	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/proxy/call"
 	"github.com/perigee-mq/perigee/proxy/receipt"
-	"github.com/perigee-mq/perigee/proxy/route"
 	"github.com/perigee-mq/perigee/proxy/wire"
 )
 
@@ -46,7 +44,7 @@ func (s *Server) ChangeInvisibleDuration(c call.Unary) {
 		answer(s.outcome(RPCChangeInvisibleDuration, err))
 		return
 	}
-	s.change(c, routes, &h, length, q.Suspend, func(err error) {
+	s.change(c, &h, length, q.Suspend, func(err error) {
 		if err != nil {
 			answer(s.outcome(RPCChangeInvisibleDuration, err))
 			return
@@ -66,26 +64,18 @@ func (s *Server) checkChange(q *wire.ChangeInvisibleDurationRequest, length time
 }
 
 // change asks the message's broker. A suspended message keeps its attempt number.
-func (s *Server) change(c call.Info, routes *route.Snapshot, h *receipt.Handle, length time.Duration, suspend bool, then func(error)) {
-	home, err := s.shard(routes, h.Shard)
-	if err != nil {
-		then(err)
-		return
-	}
+func (s *Server) change(c call.Info, h *receipt.Handle, length time.Duration, suspend bool, then func(error)) {
 	out := &brokerapi.ChangeRequest{
-		Head:  brokerapi.Head{Epoch: home.epoch, Deadline: s.deadline(c)},
+		Head:  brokerapi.Head{Deadline: s.deadline(c)},
 		Topic: h.Topic, Group: h.Group, Handles: []brokerapi.Handle{h.Handle}, Invisible: length,
 	}
 	if suspend {
 		out.Mode = brokerapi.ChangeKeep
 	}
-	home.broker.Change(out, func(reply *brokerapi.ChangeReply, err error) {
-		if err == nil && len(reply.Errors) != 1 {
-			err = mqerr.New(mqerr.Internal, "broker answered %d results for 1 handle", len(reply.Errors))
-		}
-		if err == nil {
-			err = reply.Errors[0]
-		}
-		then(err)
-	})
+	s.steadily(c, h.Shard, func(home home, done func(error)) {
+		out.Epoch = home.epoch
+		home.broker.Change(out, func(reply *brokerapi.ChangeReply, err error) {
+			done(single(func() []error { return reply.Errors }, err))
+		})
+	}, then)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/perigee-mq/perigee/internal/brokerapi"
 	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/proxy/call"
+	"github.com/perigee-mq/perigee/proxy/failover"
 	"github.com/perigee-mq/perigee/proxy/route"
 	"github.com/perigee-mq/perigee/proxy/wire"
 )
@@ -42,6 +43,8 @@ type endTxn struct {
 	at     int   // index of the placement asked now
 	left   int   // placements that have not been asked
 	failed error // of a placement that could not be asked: what the others do not know, it may
+	away   int   // that placement
+	try    failover.Try
 }
 
 // EndTransaction gives the verdict of a transaction. The transaction id is the message id; it is looked for
@@ -103,7 +106,7 @@ func (e *endTxn) start() {
 }
 
 func (e *endTxn) ask() {
-	h, err := e.s.shard(e.routes, e.topic.Placements[e.at].Shard)
+	h, err := e.s.shard(e.topic.Placements[e.at].Shard)
 	if err != nil {
 		e.answered(nil, err)
 		return
@@ -122,16 +125,35 @@ func (e *endTxn) answered(_ *brokerapi.EndTxnReply, err error) {
 			return
 		}
 	case elsewhere(err): // nothing was written there
-		e.failed = err
+		if e.failed == nil {
+			e.failed, e.away = err, e.at
+		}
 		if e.left > 0 {
 			e.next()
 			return
 		}
 	}
 	if e.failed != nil && (mqerr.Is(err, mqerr.NotFound) || mqerr.Is(err, mqerr.TopicNotFound)) {
-		err = e.failed
+		err, e.at = e.failed, e.away
+	}
+	if err != nil {
+		c := failover.Call{Shard: e.topic.Placements[e.at].Shard, Deadline: e.out.Deadline, Repeat: true}
+		if e.s.o.Masters.Again(c, &e.try, err, e.resume) {
+			return
+		}
+		err = e.try.Result(err)
 	}
 	e.finish(err)
+}
+
+// resume asks the one that could not be asked again: a verdict that is given twice is one.
+func (e *endTxn) resume(err error) {
+	if err != nil {
+		e.finish(err)
+		return
+	}
+	e.failed, e.left = nil, 0
+	e.ask()
 }
 
 func (e *endTxn) next() {

@@ -3,7 +3,6 @@ package server
 import (
 	rmqv2 "github.com/perigee-mq/perigee/api/apache/rocketmq/v2"
 	"github.com/perigee-mq/perigee/internal/brokerapi"
-	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/proxy/call"
 	"github.com/perigee-mq/perigee/proxy/wire"
 )
@@ -47,21 +46,14 @@ func (s *Server) forward(c call.Info, q *wire.ForwardRequest, then func(error)) 
 		then(err)
 		return
 	}
-	home, err := s.shard(routes, h.Shard)
-	if err != nil {
-		then(err)
-		return
-	}
-	home.broker.Forward(&brokerapi.ForwardRequest{
-		Head:  brokerapi.Head{Epoch: home.epoch, Deadline: s.deadline(c)},
+	out := &brokerapi.ForwardRequest{
+		Head:  brokerapi.Head{Deadline: s.deadline(c)},
 		Topic: h.Topic, Group: h.Group, Handles: []brokerapi.Handle{h.Handle},
-	}, func(reply *brokerapi.ForwardReply, err error) {
-		if err == nil && len(reply.Errors) != 1 {
-			err = mqerr.New(mqerr.Internal, "broker answered %d results for 1 handle", len(reply.Errors))
-		}
-		if err == nil {
-			err = reply.Errors[0]
-		}
-		then(err)
-	})
+	}
+	s.steadily(c, h.Shard, func(home home, done func(error)) {
+		out.Epoch = home.epoch
+		home.broker.Forward(out, func(reply *brokerapi.ForwardReply, err error) {
+			done(single(func() []error { return reply.Errors }, err))
+		})
+	}, then)
 }

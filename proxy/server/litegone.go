@@ -43,7 +43,7 @@ const liteGonePause = time.Second
 func (s *Server) liteGone(ctx context.Context, shard brokerapi.ShardID) (*brokerapi.LiteGoneReply, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.o.Limits.BrokerTimeout)
 	defer cancel()
-	h, err := s.shard(s.o.Routes.Load(), shard)
+	h, err := s.shard(shard)
 	if err != nil {
 		return nil, err
 	}

@@ -46,15 +46,14 @@ func (s *Server) placeOf(rpc RPC, q *wire.MessageQueue) (place, refusal) {
 // asking is a call about one queue. The broker is asked on a goroutine of its own, which a transport's
 // must not wait for.
 func (s *Server) asking(c call.Unary, rpc RPC, at place, f func(context.Context, brokerapi.Broker) ([]byte, error)) {
-	home, err := s.shard(s.o.Routes.Load(), at.shard)
-	if err != nil {
-		reject(c, s.outcome(rpc, err))
-		return
-	}
 	go func() {
 		ctx, cancel := context.WithDeadline(c.Context(), s.deadline(c))
 		defer cancel()
-		reply, err := f(ctx, home.broker)
+		var reply []byte
+		err := s.asked(ctx, at.shard, func(b brokerapi.Broker) (err error) {
+			reply, err = f(ctx, b)
+			return err
+		})
 		if err != nil {
 			reject(c, s.outcome(rpc, err))
 			return

@@ -109,6 +109,22 @@ it; no row is needed for that.
 - Of a send, "nothing was written" makes the proxy try another broker group first, unless the message has
   a message group; the client sees the failure only if no broker group can.
 
+## When a master is lost
+
+A call waits for the next master of its broker group and is made again there: at most for --failover-wait, and until shortly before
+its caller's deadline. Then it is answered as below. It is made again where surely nothing was written (not leader, fenced, draining,
+not enough replicas, unavailable), and after an unknown outcome, where a second time changes nothing:
+
+| call | a second time |
+| --- | --- |
+| SendMessage | on the same broker group alone, which finds the first one by its message id; where its duplicate window may not have it, the answer is PROXY_TIMEOUT |
+| ReceiveMessage | waits on; with its attempt id it gets the messages that were leased to it |
+| AckMessage | what is acknowledged is OK again |
+| ChangeInvisibleDuration, ForwardMessageToDeadLetterQueue | the same, or INVALID_RECEIPT_HANDLE if the message has gone out again since |
+| RecallMessage, EndTransaction | the same verdict once more is OK |
+| PullMessage, GetOffset, QueryOffset | reads |
+| UpdateOffset, SyncLiteSubscription | states the same again |
+
 `
 
 func document() []byte {

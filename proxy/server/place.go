@@ -15,23 +15,12 @@ type home struct {
 }
 
 // shard returns the broker of a shard that has a master.
-func (s *Server) shard(routes *route.Snapshot, id brokerapi.ShardID) (home, error) {
-	sh := routes.Shard(id)
-	if sh == nil || !sh.HasMaster {
-		return home{}, mqerr.New(mqerr.Unavailable, "broker group %s has no master now", shardName(sh, id))
-	}
+func (s *Server) shard(id brokerapi.ShardID) (home, error) {
 	b, epoch, err := s.o.Brokers.Broker(id)
 	if err != nil {
 		return home{}, err
 	}
 	return home{b, epoch}, nil
-}
-
-func shardName(sh *route.Shard, id brokerapi.ShardID) any {
-	if sh == nil {
-		return id
-	}
-	return sh.Name
 }
 
 // ranked returns the placement that is the n-th choice for a message id, from 0: by rendezvous hashing, each

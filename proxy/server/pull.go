@@ -10,6 +10,7 @@ import (
 
 	rmqv2 "github.com/perigee-mq/perigee/api/apache/rocketmq/v2"
 	"github.com/perigee-mq/perigee/internal/brokerapi"
+	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/proxy/call"
 	"github.com/perigee-mq/perigee/proxy/route"
 	"github.com/perigee-mq/perigee/proxy/wire"
@@ -110,12 +111,7 @@ func (p *pull) times() {
 
 // start asks the broker.
 func (p *pull) start(g *route.Group) {
-	home, err := p.s.shard(p.s.o.Routes.Load(), p.at.shard)
-	if err != nil {
-		go p.refuse(p.s.outcome(RPCPullMessage, err))
-		return
-	}
-	p.out.Topic, p.out.Group, p.out.Queue, p.out.Epoch = p.at.topic.ID, g.ID, p.at.queue, home.epoch
+	p.out.Topic, p.out.Group, p.out.Queue = p.at.topic.ID, g.ID, p.at.queue
 	if !p.s.pulls.add(p) {
 		p.out.Wait = 0
 	}
@@ -124,10 +120,22 @@ func (p *pull) start(g *route.Group) {
 			p.call.Fail(call.Cancelled, "the caller went away")
 		}
 	})
-	home.broker.Pull(&p.out, func(reply *brokerapi.PullReply, err error) {
+	var found *brokerapi.PullReply
+	p.s.steadily(p.call, p.at.shard, func(h home, done func(error)) {
+		if p.ended.Load() { // while it waited for a master
+			done(mqerr.New(mqerr.Cancelled, "the caller went away"))
+			return
+		}
+		out := p.out // the broker before may still look at its own
+		out.Epoch = h.epoch
+		h.broker.Pull(&out, func(reply *brokerapi.PullReply, err error) {
+			found = reply
+			done(err)
+		})
+	}, func(err error) {
 		go func() { // a slow reader must not hold up the broker's goroutine
 			stop()
-			p.answer(reply, err)
+			p.answer(found, err)
 		}()
 	})
 }

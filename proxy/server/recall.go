@@ -56,13 +56,16 @@ func (s *Server) recall(c call.Info, routes *route.Snapshot, t *route.Topic, q *
 		then(nil, err)
 		return
 	}
-	home, err := s.shard(routes, h.Shard)
-	if err != nil {
-		then(nil, err)
-		return
-	}
-	home.broker.Recall(&brokerapi.RecallRequest{
-		Head:  brokerapi.Head{Epoch: home.epoch, Deadline: s.deadline(c)},
+	out := &brokerapi.RecallRequest{
+		Head:  brokerapi.Head{Deadline: s.deadline(c)},
 		Topic: h.Topic, Ref: h.Ref, DeliverAt: h.DeliverAt,
-	}, then)
+	}
+	var found *brokerapi.RecallReply
+	s.steadily(c, h.Shard, func(home home, done func(error)) {
+		out.Epoch = home.epoch
+		home.broker.Recall(out, func(reply *brokerapi.RecallReply, err error) {
+			found = reply
+			done(err)
+		})
+	}, func(err error) { then(found, err) })
 }

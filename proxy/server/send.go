@@ -8,6 +8,7 @@ import (
 	"github.com/perigee-mq/perigee/internal/brokerapi"
 	"github.com/perigee-mq/perigee/internal/mqerr"
 	"github.com/perigee-mq/perigee/proxy/call"
+	"github.com/perigee-mq/perigee/proxy/failover"
 	"github.com/perigee-mq/perigee/proxy/route"
 	"github.com/perigee-mq/perigee/proxy/wire"
 )
@@ -29,6 +30,9 @@ type send struct {
 	patience int
 	asked    brokerapi.ShardID                 // the shard that was asked last
 	done     func(*brokerapi.SendReply, error) // s.answered, made once
+	try      failover.Try
+	began    time.Time
+	doubted  time.Time // when the first try was made that may have stored something, zero: none was
 }
 
 func (s *Server) newSend(c call.Unary) *send {
@@ -149,6 +153,7 @@ func (d *send) start(now time.Time) {
 		d.refuse(r)
 		return
 	}
+	d.began = now
 	d.out.Topic, d.out.Layout = d.topic.ID, d.topic.Layout
 	d.out.Deadline = d.s.deadline(d.call)
 	if fixed {
@@ -192,13 +197,38 @@ func (d *send) home() (shard brokerapi.ShardID, fixed bool, r refusal) {
 
 // to hands the messages to a shard.
 func (d *send) to(id brokerapi.ShardID) {
-	h, err := d.s.shard(d.routes, id)
+	d.asked = id
+	h, err := d.s.shard(id)
 	if err != nil {
 		d.answered(nil, err)
 		return
 	}
-	d.out.Epoch, d.asked = h.epoch, id
+	d.out.Epoch = h.epoch
+	if d.doubted.IsZero() {
+		d.out.Age = 0
+	} else {
+		d.out.Age = d.s.o.Now().Sub(d.doubted) + time.Millisecond
+	}
 	h.broker.Send(&d.out, d.done)
+}
+
+// again asks the same shard's next master. What may have been stored is recognised there by its message id, or refused
+// if that is not sure; so it goes nowhere else.
+func (d *send) again(err error) bool {
+	if mqerr.Is(err, mqerr.UnknownOutcome) && d.doubted.IsZero() {
+		d.doubted = d.began
+	}
+	c := failover.Call{Shard: d.asked, Deadline: d.out.Deadline, Repeat: true}
+	return d.s.o.Masters.Again(c, &d.try, err, d.resume)
+}
+
+func (d *send) resume(err error) {
+	if err != nil {
+		d.refuse(d.s.outcome(RPCSendMessage, err))
+		return
+	}
+	d.routes = d.s.o.Routes.Load()
+	d.to(d.asked)
 }
 
 // askAgain asks the first choice again: it may have another master by now.
@@ -220,7 +250,7 @@ func (d *send) next() {
 // answered completes the call, or tries the next shard where that is safe. It runs on the broker's
 // goroutine and does not wait.
 func (d *send) answered(reply *brokerapi.SendReply, err error) {
-	if err != nil && d.left > 0 && elsewhere(err) {
+	if err != nil && d.left > 0 && elsewhere(err) && !d.try.Unknown() {
 		if d.patience > 0 && mayReturn(err) {
 			d.patience--
 			time.AfterFunc(d.s.o.Limits.homePause(), d.askAgain)
@@ -231,6 +261,12 @@ func (d *send) answered(reply *brokerapi.SendReply, err error) {
 		d.next()
 		d.to(d.topic.Placements[d.at].Shard)
 		return
+	}
+	if err != nil {
+		if d.again(err) {
+			return
+		}
+		err = d.try.Result(err)
 	}
 	if err == nil && len(reply.Results) != len(d.req.Messages) {
 		err = mqerr.New(mqerr.Internal, "broker answered %d results for %d messages", len(reply.Results), len(d.req.Messages))
@@ -262,7 +298,7 @@ const (
 // release gives the send back for another call. The call must be completed.
 func (d *send) release() {
 	d.call, d.routes, d.topic = nil, nil, nil
-	d.patience = 0
+	d.patience, d.try, d.doubted, d.began = 0, failover.Try{}, time.Time{}, time.Time{}
 	d.req.Reset()
 	clear(d.out.Messages)
 	d.out = brokerapi.SendRequest{Messages: d.out.Messages[:0]}

@@ -147,12 +147,10 @@ func (s *Server) syncLite(ctx context.Context, topic *route.Topic, req *brokerap
 }
 
 func (s *Server) syncShard(ctx context.Context, shard brokerapi.ShardID, req *brokerapi.SyncLiteRequest) error {
-	h, err := s.shard(s.o.Routes.Load(), shard)
-	if err != nil {
+	return s.asked(ctx, shard, func(b brokerapi.Broker) error {
+		_, err := b.SyncLite(ctx, req)
 		return err
-	}
-	_, err = h.broker.SyncLite(ctx, req)
-	return err
+	})
 }
 
 // litePart is what one shard is told.

@@ -59,7 +59,7 @@ func drawGroup(t *rapid.T) brokerapi.GroupID {
 }
 
 func drawSend(t *rapid.T) *brokerapi.SendRequest {
-	r := &brokerapi.SendRequest{Head: drawHead(t), Topic: drawTopic(t), Messages: make([]brokerapi.Message, rapid.IntRange(0, 5).Draw(t, "messages"))}
+	r := &brokerapi.SendRequest{Head: drawHead(t), Topic: drawTopic(t), Layout: rapid.Uint64().Draw(t, "layout"), Age: time.Duration(rapid.Int64().Draw(t, "age")), Messages: make([]brokerapi.Message, rapid.IntRange(0, 5).Draw(t, "messages"))}
 	for i := range r.Messages {
 		r.Messages[i] = brokerapi.Message{
 			Queue: brokerapi.QueueID(rapid.Int32Min(-1).Draw(t, "queue")), Type: brokerapi.MessageType(rapid.Byte().Draw(t, "type")),

@@ -30,7 +30,7 @@ const (
 // messageMin is the least a message takes: queue, type, flags and four lengths.
 const messageMin = 7
 
-// Send encodes a SendRequest: head, topic, layout, count, and for each message
+// Send encodes a SendRequest: head, topic, layout, age in nanoseconds, count, and for each message
 //
 //	queue varint, type u8, flags u8, optional fields, then id, user, sys and body with their lengths
 func (e *Encoder) Send(r *brokerapi.SendRequest) error {
@@ -41,6 +41,7 @@ func (e *Encoder) Send(r *brokerapi.SendRequest) error {
 	e.head(&r.Head)
 	e.uint(uint64(r.Topic))
 	e.uint(r.Layout)
+	e.int(int64(r.Age))
 	e.uint(uint64(len(r.Messages)))
 	for i := range r.Messages {
 		m := &r.Messages[i]
@@ -122,6 +123,7 @@ func DecodeSend(b []byte) (*brokerapi.SendRequest, error) {
 	d.head(&r.Head)
 	r.Topic = d.topic()
 	r.Layout = d.uint()
+	r.Age = time.Duration(d.int())
 	r.Messages = make([]brokerapi.Message, d.count(messageMin))
 	for i := range r.Messages {
 		m := &r.Messages[i]

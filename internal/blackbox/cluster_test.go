@@ -93,7 +93,7 @@ func (k *cluster) startBroker(group string) {
 
 func (k *cluster) startProxy(i int) {
 	k.t.Helper()
-	p, addrs := k.run(fmt.Sprint("proxy ", i), "proxy", "--grpc-addr", k.proxyAddr[i], "--http-addr", "127.0.0.1:0", "--controller", k.ctlAddr, "--auto-create=false", "--drain-delay", "0s")
+	p, addrs := k.run(fmt.Sprint("proxy ", i), "proxy", "--grpc-addr", k.proxyAddr[i], "--http-addr", "127.0.0.1:0", "--controller", k.ctlAddr, "--auto-create=false", "--drain-delay", "0s", "--failover-wait", "1s")
 	k.proxies[i] = dev{p: p, grpc: addrs["grpc"], http: addrs["http"]}
 }
 

@@ -106,6 +106,8 @@ func register(m metric.Meter, p *Proxy) error {
 	again := r.Counter("perigee_proxy_calls_repeated", "calls made again, since their master could not be asked or did not answer, by reason", "reason")
 	gaveUp := r.Counter("perigee_proxy_calls_given_up", "calls that waited for a master in vain")
 	awaiting := r.Gauge("perigee_proxy_calls_awaiting_master", "calls that wait for a master of their broker group", "")
+	isolated := r.Gauge("perigee_proxy_isolated", "1 for a broker group that sends which may choose keep away from, since it is slow or failing; absent for one that no such send was made to", "", "shard")
+	isolations := r.Counter("perigee_proxy_isolations", "how often a broker group was isolated")
 	cut := r.Counter("perigee_proxy_requests_cut", "requests that were under way to a broker when its connection ended")
 	checks := r.Counter("perigee_proxy_transaction_checks", "checks of transactions, by what became of them", "result")
 	return r.Observe(func(_ context.Context, o metric.Observer) error {
@@ -130,6 +132,14 @@ func register(m metric.Meter, p *Proxy) error {
 		if links := p.brokers.links(); links != nil {
 			o.ObserveInt64(refused, links.Exhausted.Load(), metric.WithAttributes(attribute.String("bound", "link_unsent")))
 			o.ObserveInt64(cut, links.Cut.Load())
+		}
+		if s, known := p.isolation.Stats(); known {
+			for id, is := range s.Isolated {
+				if sh := p.routes.Load().Shard(id); sh != nil {
+					o.ObserveInt64(isolated, map[bool]int64{true: 1}[is], metric.WithAttributes(attribute.String("shard", sh.Name)))
+				}
+			}
+			o.ObserveInt64(isolations, s.Times)
 		}
 		if s, known := p.masters.Stats(); known {
 			for reason, n := range s.Again {

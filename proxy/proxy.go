@@ -25,6 +25,7 @@ import (
 	"github.com/perigee-mq/perigee/proxy/ctl"
 	"github.com/perigee-mq/perigee/proxy/edge"
 	"github.com/perigee-mq/perigee/proxy/failover"
+	"github.com/perigee-mq/perigee/proxy/isolation"
 	"github.com/perigee-mq/perigee/proxy/longpoll"
 	"github.com/perigee-mq/perigee/proxy/route"
 	"github.com/perigee-mq/perigee/proxy/server"
@@ -60,6 +61,9 @@ type Options struct {
 	// FailoverWait is how long a call waits for the next master of a broker group, within its own time. Default 10 s;
 	// negative: not at all.
 	FailoverWait time.Duration
+	// IsolateSlow is the least latency of sends that isolates a broker group, IsolateMost how long it is left alone at
+	// most before it is tried again. Defaults: those of isolation.Options; a negative IsolateSlow: none is isolated.
+	IsolateSlow, IsolateMost time.Duration
 	// DrainDelay is how long a stop goes on serving while it says that it is not ready, so that load balancers
 	// see that. Default: not at all.
 	DrainDelay time.Duration
@@ -77,18 +81,19 @@ type Options struct {
 
 // Proxy is one running proxy.
 type Proxy struct {
-	o       Options
-	routes  *route.Table
-	ctl     *ctl.Client
-	brokers brokers
-	clients *clients.Table
-	polls   *longpoll.Polls
-	masters *failover.Masters // nil: calls wait for none
-	checks  *checks.Checker
-	server  *server.Server
-	edge    *edge.Server
-	calls   *meters // nil: nobody looks
-	ready   chan struct{}
+	o         Options
+	routes    *route.Table
+	ctl       *ctl.Client
+	brokers   brokers
+	clients   *clients.Table
+	polls     *longpoll.Polls
+	isolation *isolation.Table  // nil: none is isolated
+	masters   *failover.Masters // nil: calls wait for none
+	checks    *checks.Checker
+	server    *server.Server
+	edge      *edge.Server
+	calls     *meters // nil: nobody looks
+	ready     chan struct{}
 
 	life     context.Context // of what is done beside, ends with Run
 	end      context.CancelFunc
@@ -114,8 +119,9 @@ func New(o Options) (*Proxy, error) {
 		p.masters = failover.New(failover.Options{Brokers: p.brokers, Wait: o.FailoverWait})
 	}
 	p.polls = longpoll.New(longpoll.Options{Brokers: p.brokers, MaxReceives: o.Receives, MaxPerGroup: o.ReceivesPerGroup, Patience: p.masters.Wait(), Log: o.Log})
+	p.isolation = isolation.New(isolation.Options{Slow: o.IsolateSlow, Most: o.IsolateMost, Changed: p.isolated})
 	handlers := server.New(server.Options{
-		Routes: p.routes, Routed: p.ctl.Ready(), Brokers: p.brokers, Creator: p.creator(), Clients: p.clients, Polls: p.polls, Masters: p.masters, Advertise: o.Advertise, Limits: o.Limits, Log: o.Log,
+		Routes: p.routes, Routed: p.ctl.Ready(), Brokers: p.brokers, Creator: p.creator(), Clients: p.clients, Polls: p.polls, Masters: p.masters, Isolation: p.isolation, Advertise: o.Advertise, Limits: o.Limits, Log: o.Log,
 	})
 	p.server = handlers
 	var err error
@@ -188,7 +194,7 @@ func (p *Proxy) connect() brokers {
 	if p.o.Local != nil {
 		return &local{broker: p.o.Local, name: p.o.Advertise, events: events}
 	}
-	return &remote{routes: p.routes, up: up, moved: func() { p.masters.Look() }, Pool: brokerconn.NewPool(brokerconn.Options{
+	return &remote{routes: p.routes, up: up, moved: p.moved, Pool: brokerconn.NewPool(brokerconn.Options{
 		Name: p.o.Advertise, Release: p.o.Release, Cluster: p.ctl.Cluster, Events: events, Link: p.o.Link, Dial: p.o.Dial, Log: p.o.Log,
 	})}
 }

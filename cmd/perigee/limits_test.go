@@ -76,6 +76,7 @@ var limits = []limit{
 	{"calls open on one such connection to a controller", "max-peer-calls", "", "the other side waits", "perigee_controller_proxies perigee_controller_broker_sessions"},
 	{"topics / groups of a cluster", "max-topics max-groups", "", "no more are created, but for topics of dead letters", "perigee_controller_topics perigee_controller_groups"},
 	{"broker groups / replicas of one / controllers of a cluster", "", fmt.Sprintf("%d / %d / %d, fixed", state.ShardsMax, state.ReplicasMax, state.ControllersMax), "refused", "perigee_controller_brokers perigee_sync_state_set perigee_controller_members"},
+	{"time that a broker group which is slow is left alone by sends that may choose", "isolate-max", "", "it gets one send", "perigee_proxy_isolated perigee_proxy_isolations_total"},
 	{"messages leased to a group / to one client, on each broker", "max-in-flight max-in-flight-client", "", "its receives wait, and are woken when a lease ends; a group may have its own: `perigee group update`", `perigee_broker_events_total{kind="refused_group_in_flight"} rocketmq_consumer_inflight_messages`},
 	{"messages in flight, all groups", "memory-limit", fmt.Sprintf("1/%d of the memory limit at %d bytes", inFlightShare, messageBytes), "none is handed out for the first time", `perigee_broker_events_total{kind="refused_table_in_flight"}`},
 	{"pulls that wait", "pulls-waiting", "", "refused", `perigee_broker_events_total{kind="pulls_refused_waiting"}`},

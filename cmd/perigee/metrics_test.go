@@ -79,7 +79,7 @@ func TestMetrics(t *testing.T) {
 		"perigee_retention_snapshot_bytes", "perigee_retention_snapshot_position_bytes", "perigee_retention_oldest_stays", "perigee_retention_failing_seconds",
 		"perigee_log_damaged_records", "perigee_broker_links", "perigee_broker_links_refused_total",
 		"perigee_broker_connections", "perigee_broker_connections_refused_total",
-		"perigee_proxy_masters_switched_total", "perigee_proxy_calls_repeated_total", "perigee_proxy_calls_given_up_total", "perigee_proxy_calls_awaiting_master", "perigee_proxy_requests_cut_total",
+		"perigee_proxy_masters_switched_total", "perigee_proxy_isolated", "perigee_proxy_calls_repeated_total", "perigee_proxy_calls_given_up_total", "perigee_proxy_calls_awaiting_master", "perigee_proxy_requests_cut_total",
 		"perigee_replica_confirmed_bytes", "perigee_replica_lag_bytes", "perigee_replica_late_milliseconds", "perigee_sync_state_set", "perigee_min_isr",
 		"perigee_replica_waits", "perigee_replica_disk_full",
 	}

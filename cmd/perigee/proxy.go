@@ -21,11 +21,13 @@ type proxySettings struct {
 	windowSettings    `koanf:",squash"`
 	unsentSettings    `koanf:",squash"`
 	FailoverWait      time.Duration `koanf:"failover-wait" help:"how long a call waits for the next master of a broker group, within the time that its client gives it; 0: not at all"`
+	IsolateSlow       time.Duration `koanf:"isolate-slow" help:"sends that may choose keep away from a broker group that takes longer than this, and five times as long as the best one, or fails most of them; 0: from none"`
+	IsolateMax        time.Duration `koanf:"isolate-max" help:"how long a broker group that is kept away from is left alone at most before it is tried again; it begins with 1s"`
 	Controller        []string      `koanf:"controller" help:"addresses of the controllers"`
 }
 
 func newProxy() *cobra.Command {
-	s := &proxySettings{logSettings: defaultLog(), edgeSettings: defaultEdge(), edgeDrainSettings: defaultEdgeDrain(2 * time.Second), windowSettings: defaultWindows(), unsentSettings: defaultUnsent(), FailoverWait: 10 * time.Second, Controller: []string{}}
+	s := &proxySettings{logSettings: defaultLog(), edgeSettings: defaultEdge(), edgeDrainSettings: defaultEdgeDrain(2 * time.Second), windowSettings: defaultWindows(), unsentSettings: defaultUnsent(), FailoverWait: 10 * time.Second, IsolateSlow: 500 * time.Millisecond, IsolateMax: 30 * time.Second, Controller: []string{}}
 	c := &cobra.Command{
 		Use: "proxy --controller ADDR", Short: "Run a proxy: the port that clients use",
 		Args: exactArgs(0, "no argument"),
@@ -41,6 +43,9 @@ func (s *proxySettings) run(c *cobra.Command) error {
 	}
 	if s.FailoverWait < 0 || s.FailoverWait > time.Minute {
 		return usageError("--failover-wait %v: use 0 to 1m", s.FailoverWait)
+	}
+	if s.IsolateSlow < 0 || s.IsolateMax < time.Second {
+		return usageError("--isolate-slow %v --isolate-max %v: use 0 or more, and 1s or more", s.IsolateSlow, s.IsolateMax)
 	}
 	if err := errors.Join(s.edgeDrainSettings.check(), s.windowSettings.check(), s.unsentSettings.check()); err != nil {
 		return err
@@ -74,7 +79,7 @@ func (s *proxySettings) run(c *cobra.Command) error {
 	boundProxy(guard, &limits)
 	po := proxy.Options{
 		Listener: ln, Controller: conn, Advertise: s.advertised(ln), AutoCreate: s.AutoCreate, CertFile: s.TLSCert, KeyFile: s.TLSKey, Limits: limits,
-		FailoverWait: cmp.Or(s.FailoverWait, -1), DrainDelay: s.DrainDelay, DrainTimeout: s.DrainTimeout, Metrics: metrics.Meter("proxy"), HTTPAddr: http.Addr().String(), Release: version, Log: log,
+		IsolateSlow: cmp.Or(s.IsolateSlow, -1), IsolateMost: s.IsolateMax, FailoverWait: cmp.Or(s.FailoverWait, -1), DrainDelay: s.DrainDelay, DrainTimeout: s.DrainTimeout, Metrics: metrics.Meter("proxy"), HTTPAddr: http.Addr().String(), Release: version, Log: log,
 	}
 	s.edgeBounds.apply(&po)
 	s.windowSettings.apply(&po.Link)

@@ -26,12 +26,15 @@ type send struct {
 	// at is the index of the placement asked now, left how many others may be asked if it surely did
 	// not store anything.
 	at, left int
+	// free says that it may choose its shard; passed, that it has passed over isolated ones, which were not asked.
+	free, passed bool
 	// patience is how often the first choice is asked again before others are.
 	patience int
 	asked    brokerapi.ShardID                 // the shard that was asked last
 	done     func(*brokerapi.SendReply, error) // s.answered, made once
 	try      failover.Try
 	began    time.Time
+	handed   time.Time // of a send that may choose, when its shard was asked last
 	doubted  time.Time // when the first try was made that may have stored something, zero: none was
 }
 
@@ -165,10 +168,22 @@ func (d *send) start(now time.Time) {
 	if d.out.Messages[0].Type == brokerapi.Transaction {
 		d.at = transactionHome(d.topic, d.out.Messages[0].ID)
 	} else {
-		d.at = ranked(d.topic, d.out.Messages[0].ID, 0)
-		d.patience = d.s.o.Limits.patience(d.out.Deadline.Sub(now))
+		d.choose(now)
 	}
 	d.to(d.topic.Placements[d.at].Shard)
+}
+
+// choose takes the first choice that is not isolated, or the last one.
+func (d *send) choose(now time.Time) {
+	n := len(d.topic.Placements)
+	d.free = n > 1
+	for d.at = ranked(d.topic, d.out.Messages[0].ID, 0); d.left > 0 && d.s.o.Isolation.Avoid(d.topic.Placements[d.at].Shard, now); d.passed = true {
+		d.left--
+		d.at = ranked(d.topic, d.out.Messages[0].ID, n-1-d.left)
+	}
+	if d.left == n-1 {
+		d.patience = d.s.o.Limits.patience(d.out.Deadline.Sub(now))
+	}
 }
 
 // lite topic, if there are any.
@@ -204,6 +219,9 @@ func (d *send) to(id brokerapi.ShardID) {
 		return
 	}
 	d.out.Epoch = h.epoch
+	if d.free {
+		d.handed = d.s.o.Now()
+	}
 	if d.doubted.IsZero() {
 		d.out.Age = 0
 	} else {
@@ -250,6 +268,11 @@ func (d *send) next() {
 // answered completes the call, or tries the next shard where that is safe. It runs on the broker's
 // goroutine and does not wait.
 func (d *send) answered(reply *brokerapi.SendReply, err error) {
+	if !d.handed.IsZero() {
+		now := d.s.o.Now()
+		d.s.o.Isolation.Sent(d.asked, now, now.Sub(d.handed), err != nil && mayReturn(err) || mqerr.Is(err, mqerr.UnknownOutcome))
+		d.handed = time.Time{}
+	}
 	if err != nil && d.left > 0 && elsewhere(err) && !d.try.Unknown() {
 		if d.patience > 0 && mayReturn(err) {
 			d.patience--
@@ -259,6 +282,12 @@ func (d *send) answered(reply *brokerapi.SendReply, err error) {
 		d.patience = 0
 		d.left--
 		d.next()
+		d.to(d.topic.Placements[d.at].Shard)
+		return
+	}
+	if err != nil && d.passed && elsewhere(err) && !d.try.Unknown() { // better an isolated one than none
+		d.passed, d.left = false, len(d.topic.Placements)-1
+		d.at = ranked(d.topic, d.out.Messages[0].ID, 0)
 		d.to(d.topic.Placements[d.at].Shard)
 		return
 	}
@@ -298,7 +327,8 @@ const (
 // release gives the send back for another call. The call must be completed.
 func (d *send) release() {
 	d.call, d.routes, d.topic = nil, nil, nil
-	d.patience, d.try, d.doubted, d.began = 0, failover.Try{}, time.Time{}, time.Time{}
+	d.patience, d.free, d.passed = 0, false, false
+	d.try, d.doubted, d.began, d.handed = failover.Try{}, time.Time{}, time.Time{}, time.Time{}
 	d.req.Reset()
 	clear(d.out.Messages)
 	d.out = brokerapi.SendRequest{Messages: d.out.Messages[:0]}

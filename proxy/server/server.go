@@ -12,6 +12,7 @@ import (
 	"github.com/perigee-mq/perigee/internal/brokerapi"
 	"github.com/perigee-mq/perigee/proxy/clients"
 	"github.com/perigee-mq/perigee/proxy/failover"
+	"github.com/perigee-mq/perigee/proxy/isolation"
 	"github.com/perigee-mq/perigee/proxy/longpoll"
 	"github.com/perigee-mq/perigee/proxy/route"
 )
@@ -40,6 +41,8 @@ type Options struct {
 	Creator Creator // nil: unknown names are refused
 	Clients *clients.Table
 	Polls   *longpoll.Polls
+	// Isolation keeps sends away from slow broker groups. Nil: it does not.
+	Isolation *isolation.Table
 	// Masters lets calls wait for the next master of a broker group. Nil: none waits.
 	Masters *failover.Masters
 	// Advertise is the address that routes name when a client named no endpoints, host:port.

@@ -107,7 +107,14 @@ func (x *epochs) index(first, end record.Pos) (*replica.Index, error) {
 }
 
 // Epochs says where the epochs of the log began, up to its end. It is for the time between Open and Begin, before
-// anybody appends.
+// anybody appends. Files that a TRIM has given up, and that are still there, are no part of it.
 func (e *Engine) Epochs() (*replica.Index, error) {
-	return e.views.ahead.index(e.log.First(), e.log.Written())
+	x, first := &e.views.ahead, e.log.First()
+	for _, s := range e.log.Segments() {
+		if len(x.began) == 0 || x.began[0].at <= first {
+			break
+		}
+		first = max(first, s.Base)
+	}
+	return x.index(first, e.log.Written())
 }

@@ -91,6 +91,9 @@ func (b *bench) open() error {
 		_ = st.Close()
 		return err
 	}
+	if _, err := e.Epochs(); err != nil { // as every broker asks that begins an epoch
+		return err
+	}
 	b.epoch = max(b.epoch, e.views.epoch) + 1
 	if err := e.Start(Identity{Epoch: b.epoch, Incarnation: uint64(b.epoch)}); err != nil {
 		_ = st.Close()

@@ -248,7 +248,8 @@ func (t *term) yield(ctx context.Context) error {
 	b.session.Rest()
 	t.halt() // before the engine: it waits for the others no more
 	if b.link != nil {
-		go func() { _, _ = b.engine.Close() }() // ends what the links wait for
+		e := b.engine                    // another one is there when the goroutine runs
+		go func() { _, _ = e.Close() }() // ends what the links wait for
 	}
 	t.refuse(ctx, handOver)
 	_, _ = b.engine.Close()

@@ -52,7 +52,7 @@ faults: ## write the list of faults in docs/reliability.md from the tests
 	@go run ./hack/faults
 
 .PHONY: check
-check: gen-check lint race test short-crash short-chaos short-soak short-fuzz conformance interop ## all that CI runs
+check: gen-check lint race test short-crash short-chaos short-soak short-fuzz conformance interop rolling ## all that CI runs
 
 .PHONY: tools
 tools: ## install the pinned tools into .tools, from source

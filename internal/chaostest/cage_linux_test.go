@@ -65,3 +65,10 @@ func prepare() error {
 	}
 	return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0)
 }
+
+// mountSmall makes a directory a disk of its own.
+func mountSmall(dir string, bytes int64) error {
+	return syscall.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%d", bytes))
+}
+
+func unmountSmall(dir string) error { return syscall.Unmount(dir, 0) }

@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -30,7 +29,7 @@ type episode struct {
 	load   *load.Load
 	probes *probes
 	done   int
-	worst  map[string]time.Duration // time without a successful send, by fault
+	gaps   map[string][]time.Duration // longest time without a successful send to a group, by fault
 }
 
 // run returns the first thing that is wrong.
@@ -67,7 +66,16 @@ func (e *episode) run() (err error) {
 		return err
 	}
 	e.say("seed %d: everything was read in %v", e.seed, time.Since(began).Round(time.Millisecond))
-	return e.check(true)
+	if err := e.check(true); err != nil {
+		return err
+	}
+	e.probes.end() // now nobody writes
+	for _, g := range e.place.groups {
+		if err := eventually(restTime, func() error { return e.place.sameLogs(g) }); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // all does the faults.
@@ -124,12 +132,12 @@ func (e *episode) one(f fault, rng *rand.Rand) error {
 	var longest time.Duration
 	for _, g := range e.place.groups {
 		gap := e.probes.gap(g, began, time.Now())
-		e.worst[f.name] = max(e.worst[f.name], gap)
 		longest = max(longest, gap)
 		gaps = append(gaps, fmt.Sprintf("%s %.2fs", g, gap.Seconds()))
 	}
 	e.say("seed %d fault %d: %s: %s; no send to %s; at rest after %v; %d operations", e.seed, e.done+1, f.name, strings.Join(d.did, ", "), strings.Join(gaps, ", "),
 		time.Since(over).Round(10*time.Millisecond), e.load.Recorder().Done()-before)
+	e.gaps[f.name] = append(e.gaps[f.name], longest)
 	if err != nil {
 		return err
 	}
@@ -160,18 +168,13 @@ func (e *episode) rest() error {
 }
 
 // alarms are errors that faults may cause: the library's word for a leader that lost its place, and what an operator is to
-// hear when all who could lead a group are away.
-var alarms = []string{"part=raft", "broker group without a master", "requests are refused until enough replicas confirm"}
+// hear when all who could lead a group are away, or a disk is full.
+var alarms = []string{"part=raft", "broker group without a master", "requests are refused until enough replicas confirm", "no space left on device"}
 
 // check judges the history so far, what the controllers showed, and what the processes say.
 func (e *episode) check(drained bool) error {
-	for _, p := range e.place.procs {
-		for _, line := range p.Complaints() {
-			if slices.ContainsFunc(alarms, func(a string) bool { return strings.Contains(line, a) }) {
-				continue
-			}
-			return fmt.Errorf("a process complains: %s", line)
-		}
+	for _, line := range e.place.complaints(alarms...) {
+		return fmt.Errorf("a process complains: %s", line)
 	}
 	bad := history.Check(e.load.Recorder().Snapshot(), e.load.Rules(drained))
 	for _, v := range bad {

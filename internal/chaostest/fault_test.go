@@ -16,6 +16,7 @@ type fault struct {
 	name     string
 	net      bool // it needs links that can be cut
 	disk     bool // it needs disks that can be slow
+	small    bool // it needs disks that can be full
 	replicas int  // of a group, at least
 	do       func(f *doing) error
 }
@@ -91,13 +92,36 @@ func (f *doing) ended(name string) error {
 // stopTime is how long a process may take to end in order.
 const stopTime = 40 * time.Second
 
+// killedTwice kills a process, and again when it is starting.
+func (f *doing) killedTwice(name string) error {
+	f.say("kill -9 %s", name)
+	if err := f.kill(name); err != nil {
+		return err
+	}
+	f.hold(0, 2*time.Second)
+	if err := f.launch(name); err != nil {
+		return err
+	}
+	d := f.between(0, time.Second)
+	pause(d)
+	f.say("kill -9 %s %v after its start", name, d.Round(time.Millisecond))
+	if err := f.kill(name); err != nil {
+		return err
+	}
+	return f.again(name)
+}
+
 // frozen stops processes for a while.
 func (f *doing) frozen(names ...string) error {
+	return f.frozenFor(500*time.Millisecond, 8*time.Second, names...)
+}
+
+func (f *doing) frozenFor(from, to time.Duration, names ...string) error {
 	f.say("SIGSTOP %s", strings.Join(names, ", "))
 	for _, n := range names {
 		f.proc(n).Signal(syscall.SIGSTOP)
 	}
-	f.hold(500*time.Millisecond, 8*time.Second)
+	f.hold(from, to)
 	for _, n := range names {
 		f.proc(n).Signal(syscall.SIGCONT)
 	}
@@ -128,6 +152,23 @@ func (f *doing) deaf(name string, from []string, hears bool) error {
 	}
 	f.hold(500*time.Millisecond, 8*time.Second)
 	return f.net.heal()
+}
+
+// flapped cuts the links of a process again and again.
+func (f *doing) flapped(name string, from []string) error {
+	times := 3 + f.rng.IntN(6)
+	f.say("%s is cut off %d times", name, times)
+	for range times {
+		if err := f.net.split([]string{name}, from); err != nil {
+			return err
+		}
+		pause(f.between(50*time.Millisecond, 700*time.Millisecond))
+		if err := f.net.heal(); err != nil {
+			return err
+		}
+		pause(f.between(50*time.Millisecond, 700*time.Millisecond))
+	}
+	return nil
 }
 
 // half is a random half of all processes.

@@ -2,7 +2,6 @@ package chaostest
 
 import (
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -26,6 +25,9 @@ var faults = []fault{
 	{name: "kill controller majority and master", do: func(f *doing) error {
 		return f.killed(f.leader(), f.pick(others(f.controllerNames(), f.leader())), f.master())
 	}},
+	{name: "kill master at its start", do: func(f *doing) error { return f.killedTwice(f.master()) }},
+	{name: "kill member at its start", replicas: 2, do: func(f *doing) error { return f.killedTwice(f.member()) }},
+	{name: "kill controller leader at its start", do: func(f *doing) error { return f.killedTwice(f.leader()) }},
 	{name: "stop master", do: func(f *doing) error { return f.ended(f.master()) }},
 	{name: "stop member", replicas: 2, do: func(f *doing) error { return f.ended(f.member()) }},
 	{name: "stop controller leader", do: func(f *doing) error { return f.ended(f.leader()) }},
@@ -34,6 +36,7 @@ var faults = []fault{
 	{name: "freeze member", replicas: 2, do: func(f *doing) error { return f.frozen(f.member()) }},
 	{name: "freeze controller leader", do: func(f *doing) error { return f.frozen(f.leader()) }},
 	{name: "freeze proxy", do: func(f *doing) error { return f.frozen(f.pick(f.proxyNames())) }},
+	{name: "freeze master for long", do: func(f *doing) error { return f.frozenFor(8*time.Second, 20*time.Second, f.master()) }},
 	{name: "freeze master and controller leader", do: func(f *doing) error { return f.frozen(f.master(), f.leader()) }},
 	{name: "slow disk of master", disk: true, do: func(f *doing) error { return f.slowed(f.master()) }},
 	{name: "slow disk of member", disk: true, replicas: 2, do: func(f *doing) error { return f.slowed(f.member()) }},
@@ -55,6 +58,16 @@ var faults = []fault{
 	{name: "cut controllers from each other", net: true, do: func(f *doing) error {
 		return f.apart(f.controllerNames()[:1], f.controllerNames()[1:])
 	}},
+	{name: "cut a link of the controller leader", net: true, do: func(f *doing) error {
+		l := f.leader()
+		return f.apart([]string{l}, []string{f.pick(others(f.controllerNames(), l))})
+	}},
+	{name: "cut a link of the master to a member", net: true, replicas: 3, do: func(f *doing) error {
+		m := f.master()
+		return f.apart([]string{m}, []string{f.pick(others(f.replicasOf(f.groupOf[m]), m))})
+	}},
+	{name: "links of master come and go", net: true, do: func(f *doing) error { m := f.master(); return f.flapped(m, others(f.names, m)) }},
+	{name: "links of controller leader come and go", net: true, do: func(f *doing) error { l := f.leader(); return f.flapped(l, others(f.names, l)) }},
 	{name: "halves", net: true, do: func(f *doing) error { one, other := f.half(); return f.apart(one, other) }},
 	{name: "master hears nothing", net: true, do: func(f *doing) error { m := f.master(); return f.deaf(m, others(f.names, m), false) }},
 	{name: "master reaches nobody", net: true, do: func(f *doing) error { m := f.master(); return f.deaf(m, others(f.names, m), true) }},
@@ -76,7 +89,22 @@ var faults = []fault{
 	}},
 	{name: "kill the winner of an election", replicas: 3, do: killWinner},
 	{name: "cut off the winner of an election", net: true, replicas: 3, do: cutWinner},
+	{name: "cut master from controllers as the set changes", net: true, replicas: 3, do: cutInChange},
+	{name: "kill master as the set changes", replicas: 3, do: killInChange},
+	{name: "kill winner as a member is cut off", net: true, replicas: 3, do: killPartitioned},
+	{name: "lead of controllers is handed over", do: func(f *doing) error {
+		to := f.pick(others(f.controllerNames(), f.leader()))
+		f.say("cluster transfer %s", to)
+		return f.command("cluster", "transfer", to)
+	}},
+	{name: "three copies are wanted as a member dies", replicas: 3, do: threeCopies},
 	{name: "wipe member", replicas: 3, do: wipeMember},
+	{name: "wipe controller", do: wipeController},
+	{name: "member loses its views", replicas: 2, do: loseViews},
+	{name: "member gets an old checkpoint", replicas: 2, do: oldCheckpoint},
+	{name: "a second process on the directory of a master", do: second},
+	{name: "full disk of member", small: true, replicas: 3, do: func(f *doing) error { return f.filled(f.member()) }},
+	{name: "full disk of master", small: true, replicas: 3, do: fullMaster},
 }
 
 // short are the faults of a short run, in their order; those that can't be done here are left out.
@@ -98,73 +126,11 @@ func (f *doing) allMasters() (out []string) {
 	return out
 }
 
-// killWinner kills a master and, at most half a second after its election, its successor.
-func killWinner(f *doing) error {
-	m := f.master()
-	group := f.groupOf[m]
-	epoch := f.watch.now(group).GetEpoch()
-	f.say("kill -9 %s", m)
-	if err := f.kill(m); err != nil {
-		return err
-	}
-	w := f.winner(group, epoch)
-	if w == "" || w == m {
-		f.say("nobody was elected within 8s")
-		return f.again(m)
-	}
-	d := f.between(0, 500*time.Millisecond)
-	pause(d)
-	f.say("kill -9 the winner, %s, %v after its election", w, d.Round(time.Millisecond))
-	if err := f.kill(w); err != nil {
-		return err
-	}
-	f.hold(0, 3*time.Second)
-	return f.again(m, w)
-}
-
-// cutWinner cuts off the winner of an election at once.
-func cutWinner(f *doing) error {
-	m := f.master()
-	group := f.groupOf[m]
-	epoch := f.watch.now(group).GetEpoch()
-	f.say("kill -9 %s", m)
-	if err := f.kill(m); err != nil {
-		return err
-	}
-	w := f.winner(group, epoch)
-	if w == "" || w == m {
-		f.say("nobody was elected within 8s")
-		return f.again(m)
-	}
-	pause(f.between(0, 500*time.Millisecond))
-	if err := f.apart([]string{w}, others(f.names, w)); err != nil {
-		return err
-	}
-	return f.again(m)
-}
-
-// wipeMember loses the directory of a replica, which is taken out and comes back as a new one, as the manual says.
-func wipeMember(f *doing) error {
-	m := f.member()
-	group := f.groupOf[m]
-	f.say("kill -9 %s, its directory is lost, it is removed and comes back empty", m)
-	if err := f.kill(m); err != nil {
-		return err
-	}
-	if err := f.clear(m); err != nil {
-		return err
-	}
-	if err := f.command("cluster", "group", "remove-replica", group, strings.TrimPrefix(m, group)); err != nil {
-		return err
-	}
-	return f.again(m)
-}
-
 // possible are the faults that can be done here.
 func (p *place) possible() (out []fault, skipped []string) {
 	for _, f := range faults {
 		switch {
-		case f.replicas > p.replicas, f.net && !p.net.real, f.disk && p.disks.none != "":
+		case f.replicas > p.replicas, (f.net || f.small) && !p.net.real, f.disk && p.disks.none != "":
 			skipped = append(skipped, f.name)
 		default:
 			out = append(out, f)

@@ -28,6 +28,8 @@ var whole = shape{controllers: 3, replicas: 3, proxies: 2, groups: []string{"a",
 type place struct {
 	shape
 	dir     string
+	bin     string              // the program
+	small   map[string]bool     // directories that are disks of their own
 	procs   []*testproc.Process // controllers, brokers, proxies
 	names   []string
 	net     *network
@@ -53,7 +55,7 @@ func newPlace(s shape, n int, dir string) (*place, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &place{shape: s, dir: dir, disks: newThrottle(dir), stores: map[string]string{}, http: map[string]string{}, data: map[string]string{}, groupOf: map[string]string{}}
+	p := &place{shape: s, dir: dir, bin: bin, small: map[string]bool{}, disks: newThrottle(dir), stores: map[string]string{}, http: map[string]string{}, data: map[string]string{}, groupOf: map[string]string{}}
 	for i := range s.controllers {
 		p.names = append(p.names, fmt.Sprint("c", i+1))
 	}
@@ -220,7 +222,7 @@ func (p *place) end() error {
 	for _, q := range p.procs {
 		q.End()
 	}
-	return errors.Join(err, p.net.end())
+	return errors.Join(err, p.release(), p.net.end())
 }
 
 // masterOf is the name of the broker that leads a group, empty if none does.
@@ -246,19 +248,35 @@ func (p *place) leads() string {
 
 // command runs a command of the program that talks to controllers.
 func (p *place) command(args ...string) error {
-	bin, err := testbin.Path()
-	if err != nil {
-		return err
-	}
 	args = append(args, "--controller", strings.Join(p.ctl, ","))
-	if out, err := exec.Command(bin, args...).CombinedOutput(); err != nil {
+	if out, err := exec.Command(p.bin, args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("perigee %s: %w: %s", strings.Join(args, " "), err, out)
 	}
 	return nil
 }
 
+// complaints are errors that processes have logged, but for those with one of some texts.
+func (p *place) complaints(but ...string) (out []string) {
+	for _, q := range p.procs {
+		for _, line := range q.Complaints() {
+			if !slices.ContainsFunc(but, func(a string) bool { return strings.Contains(line, a) }) {
+				out = append(out, line)
+			}
+		}
+	}
+	return out
+}
+
 // clear removes the data of a process that is down.
-func (p *place) clear(name string) error { return os.RemoveAll(p.data[name]) }
+func (p *place) clear(name string) error {
+	if dir := p.data[name]; p.small[dir] {
+		delete(p.small, dir)
+		if err := unmountSmall(dir); err != nil {
+			return err
+		}
+	}
+	return os.RemoveAll(p.data[name])
+}
 
 // eventually tries until it succeeds or the time is over.
 func eventually(d time.Duration, try func() error) (err error) {

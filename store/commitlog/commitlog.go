@@ -122,6 +122,7 @@ type Log struct {
 	limit   atomic.Int64 // records below can be read: written, or the end of the files before Recover
 	failed  atomic.Pointer[failure]
 	gate    gate
+	watched atomic.Pointer[watched] // see watch
 
 	mu        sync.Mutex // guards appending: what follows, and changes of segs
 	ready     bool       // recovered and not closed

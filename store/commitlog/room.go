@@ -11,12 +11,32 @@ import (
 // Room is how many bytes can be appended into files that are there already. It grows when the next
 // segment is prepared and stays low if that fails, as on a full disk: refuse before it is used up.
 func (l *Log) Room() int64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.prep == nil {
-		return 0
+	w := l.watch()
+	return max(0, int64(w.reach)-l.written.Load())
+}
+
+// watched is what those who watch the space are told.
+type watched struct {
+	reach record.Pos // end of the files that are there
+	stuck error
+}
+
+// watch tells what is true now. Who takes the next file holds the lock for as long as the disk needs to make it: meanwhile it tells
+// what was true before.
+func (l *Log) watch() *watched {
+	was := l.watched.Load()
+	if was == nil {
+		l.mu.Lock()
+	} else if !l.mu.TryLock() {
+		return was
 	}
-	return int64(l.reach()) - l.written.Load()
+	defer l.mu.Unlock()
+	w := &watched{}
+	if l.prep != nil {
+		w.reach, w.stuck = l.reach(), l.prep.stuck()
+	}
+	l.watched.Store(w)
+	return w
 }
 
 // SegmentBytes is the size of one file.
@@ -41,14 +61,7 @@ func (l *Log) Reach(want record.Pos) record.Pos {
 }
 
 // Stuck is why the next file cannot be made now, nil if it is there or being made.
-func (l *Log) Stuck() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.prep == nil {
-		return nil
-	}
-	return l.prep.stuck()
-}
+func (l *Log) Stuck() error { return l.watch().stuck }
 
 // Hold says whether further files are to be made. While they are not, what is there can be filled. It waits for one
 // that is being made: when it has returned, the log takes no more of the disk.

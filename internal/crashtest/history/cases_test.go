@@ -83,6 +83,14 @@ var cases = []struct {
 		call(Send, 0, 10, OK, sent("m")), call(Receive, 5, 20, OK, came("m", 0, 1, 15)), call(Ack, 1990, 2008, OK, lease("m", 1)),
 		call(Receive, 2000, 2010, OK, came("m", 0, 2, 2005).again(2)),
 	}},
+	{"the next attempt was acknowledged before this ack was answered", "", Rules{}, []Op{
+		call(Send, 0, 10, OK, sent("m")), call(Receive, 5, 20, OK, came("m", 0, 1, 15)), call(Ack, 500, 2050, OK, lease("m", 1)),
+		call(Receive, 2000, 2010, OK, came("m", 0, 2, 2005).again(2)), call(Ack, 2020, 2030, OK, lease("m", 2)),
+	}},
+	{"the next attempt was acknowledged, but only after this ack was answered", "nothing comes after its ack", Rules{}, []Op{
+		call(Send, 0, 10, OK, sent("m")), call(Receive, 5, 20, OK, came("m", 0, 1, 15)), call(Ack, 500, 2015, OK, lease("m", 1)),
+		call(Receive, 2000, 2010, OK, came("m", 0, 2, 2005).again(2)), call(Ack, 2020, 2030, OK, lease("m", 2)),
+	}},
 	{"it comes after its forward", "nothing comes after its forward", Rules{}, []Op{
 		call(Send, 0, 10, OK, sent("m")), call(Receive, 5, 20, OK, came("m", 0, 1, 15)), call(Forward, 20, 30, OK, lease("m", 1)),
 		call(Receive, 2000, 2010, OK, came("m", 0, 2, 2005)),
@@ -197,6 +205,9 @@ var cases = []struct {
 	}},
 	{"acknowledged, and a dead letter", "each dead letter is there once", deadRules, []Op{
 		call(Send, 0, 10, OK, sent("m")), call(Receive, 5, 20, OK, came("m", 0, 1, 15)), call(Ack, 20, 30, OK, lease("m", 1)), letter("m", 0),
+	}},
+	{"acknowledged behind the end of its lease, and a dead letter", "", deadRules, []Op{
+		call(Send, 0, 10, OK, sent("m")), call(Receive, 5, 20, OK, came("m", 0, 1, 15)), call(Ack, 20, 2000, OK, lease("m", 1)), letter("m", 0),
 	}},
 	{"two dead letters of one message", "each dead letter is there once", deadRules, []Op{
 		call(Send, 0, 10, OK, sent("m")), call(Receive, 5, 20, OK, came("m", 0, 1, 15)), call(Forward, 20, 30, OK, lease("m", 1)), letter("m", 0), letter("m", 1),

@@ -120,7 +120,7 @@ func (c *checker) deaths(group string, m *message, letters int) {
 		switch t := c.tracks[trackKey{group, p}]; {
 		case t == nil || !t.done(Never):
 			open++
-		case t.surely(Ack):
+		case c.acked(t):
 			acked++
 		case t.surely(Forward):
 			forwarded++

@@ -25,11 +25,30 @@ func (c *checker) afterEnd(t *track, before, d *delivery) {
 		if u.item.Outcome != OK || c.wasReset(t.group, t.place.Topic, u.op.Began, d.item.At) {
 			continue
 		}
-		if d.op.Began >= u.op.Ended || d.item.Attempt > before.item.Attempt && d.item.At > u.op.Began {
+		if d.op.Began >= u.op.Ended || d.item.Attempt > before.item.Attempt && d.item.At > u.op.Began && !c.doneSince(t, before, d, u) {
 			c.violate("nothing comes after its "+string(u.op.Kind), "%s at %s came to %s at %d ms with attempt %d; attempt %d was done at %d ms",
 				d.item.ID, t.place, t.group, d.item.At/1e6, d.item.Attempt, before.item.Attempt, u.op.Ended/1e6)
 		}
 	}
+}
+
+// doneSince tells whether an ack or forward that was answered behind the end of its lease may have found the message done, by
+// whoever got it since: that is OK, too. Proxies make such calls again when a master is lost, so they may take long.
+func (c *checker) doneSince(t *track, before, d *delivery, u use) bool {
+	if u.op.Ended <= c.until(before, u.op.Ended) {
+		return false
+	}
+	for _, later := range t.deliveries {
+		if later.item.Attempt < d.item.Attempt {
+			continue
+		}
+		for _, e := range later.ends {
+			if e.item.Outcome != Fail && e.op.Began < u.op.Ended {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // until is when the lease of a delivery ends at the earliest, as far as others may know at a time.
@@ -87,6 +106,19 @@ func (t *track) done(by Time) bool {
 	for _, d := range t.deliveries {
 		for _, u := range d.ends {
 			if u.item.Outcome != Fail && u.op.Began < by {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// acked tells whether an ack was answered OK while its lease held. Behind that the message may have become a dead letter, and
+// be done for that reason.
+func (c *checker) acked(t *track) bool {
+	for _, d := range t.deliveries {
+		for _, u := range d.ends {
+			if u.op.Kind == Ack && u.item.Outcome == OK && u.op.Ended <= c.until(d, u.op.Ended) {
 				return true
 			}
 		}

@@ -79,6 +79,9 @@ type Try struct {
 // Unknown tells whether an earlier try may have taken effect.
 func (t *Try) Unknown() bool { return t.unknown != nil }
 
+// Earlier is the error of an earlier try that may have taken effect, nil if there is none.
+func (t *Try) Earlier() error { return t.unknown }
+
 // Result is the error that a caller is told when err was the last one: "nothing was written" is not the truth if an
 // earlier try may have written.
 func (t *Try) Result(err error) error {

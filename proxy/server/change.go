@@ -72,7 +72,7 @@ func (s *Server) change(c call.Info, h *receipt.Handle, length time.Duration, su
 	if suspend {
 		out.Mode = brokerapi.ChangeKeep
 	}
-	s.steadily(c, h.Shard, func(home home, done func(error)) {
+	s.ending(c, h.Shard, func(home home, done func(error)) {
 		out.Epoch = home.epoch
 		home.broker.Change(out, func(reply *brokerapi.ChangeReply, err error) {
 			done(single(func() []error { return reply.Errors }, err))

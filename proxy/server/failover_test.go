@@ -191,3 +191,32 @@ func TestTooLateToTell(t *testing.T) {
 		require.Len(t, m.heads, 2)
 	})
 }
+
+// TestLeaseEndedByItself: a call that may have ended the lease of its handle is in doubt when it is made again and the lease is
+// over; an ack is not, since what it has ended is OK the second time.
+func TestLeaseEndedByItself(t *testing.T) {
+	code := func(first mqerr.Kind, f func(*site) rmqv2.Code) rmqv2.Code {
+		m := &masters{fails: []mqerr.Kind{first, mqerr.HandleInvalid}}
+		c := f(siteOf(m))
+		require.Len(t, m.heads, 2)
+		return c
+	}
+	synctest.Test(t, func(t *testing.T) {
+		change := func(s *site) rmqv2.Code {
+			req := &rmqv2.ChangeInvisibleDurationRequest{Topic: res("two"), Group: res("g"), ReceiptHandle: s.handleAt(1, 0)}
+			return ask(t, s.ChangeInvisibleDuration, req, &rmqv2.ChangeInvisibleDurationResponse{}).GetStatus().GetCode()
+		}
+		forward := func(s *site) rmqv2.Code {
+			req := &rmqv2.ForwardMessageToDeadLetterQueueRequest{Topic: res("two"), Group: res("g"), ReceiptHandle: s.handleAt(1, 0), MessageId: "m"}
+			return ask(t, s.ForwardMessageToDeadLetterQueue, req, &rmqv2.ForwardMessageToDeadLetterQueueResponse{}).GetStatus().GetCode()
+		}
+		ack := func(s *site) rmqv2.Code {
+			return ask(t, s.AckMessage, ackRequest("two", "g", s.handleAt(1, 0)), &rmqv2.AckMessageResponse{}).GetEntries()[0].GetStatus().GetCode()
+		}
+		for _, f := range []func(*site) rmqv2.Code{change, forward} {
+			require.Equal(t, rmqv2.Code_PROXY_TIMEOUT, code(mqerr.UnknownOutcome, f))
+			require.Equal(t, rmqv2.Code_INVALID_RECEIPT_HANDLE, code(mqerr.NotLeader, f), "the first try had no effect")
+		}
+		require.Equal(t, rmqv2.Code_INVALID_RECEIPT_HANDLE, code(mqerr.UnknownOutcome, ack))
+	})
+}

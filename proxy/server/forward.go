@@ -50,7 +50,7 @@ func (s *Server) forward(c call.Info, q *wire.ForwardRequest, then func(error)) 
 		Head:  brokerapi.Head{Deadline: s.deadline(c)},
 		Topic: h.Topic, Group: h.Group, Handles: []brokerapi.Handle{h.Handle},
 	}
-	s.steadily(c, h.Shard, func(home home, done func(error)) {
+	s.ending(c, h.Shard, func(home home, done func(error)) {
 		out.Epoch = home.epoch
 		home.broker.Forward(out, func(reply *brokerapi.ForwardReply, err error) {
 			done(single(func() []error { return reply.Errors }, err))

@@ -120,7 +120,7 @@ not enough replicas, unavailable), and after an unknown outcome, where a second 
 | SendMessage | on the same broker group alone, which finds the first one by its message id; where its duplicate window may not have it, the answer is PROXY_TIMEOUT |
 | ReceiveMessage | waits on; with its attempt id it gets the messages that were leased to it |
 | AckMessage | what is acknowledged is OK again |
-| ChangeInvisibleDuration, ForwardMessageToDeadLetterQueue | the same, or INVALID_RECEIPT_HANDLE if the message has gone out again since |
+| ChangeInvisibleDuration, ForwardMessageToDeadLetterQueue | the same; PROXY_TIMEOUT if the lease is over, since the first time may have ended it |
 | RecallMessage, EndTransaction | the same verdict once more is OK |
 | PullMessage, GetOffset, QueryOffset | reads |
 | UpdateOffset, SyncLiteSubscription | states the same again |

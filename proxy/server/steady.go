@@ -18,11 +18,20 @@ type steady struct {
 	try  failover.Try
 	ask  func(h home, done func(error)) // must not block
 	then func(error)
+	// ends tells that the call itself may end the lease that its handle names. After a try that may have done that, "no such
+	// lease" does not say that nothing happened.
+	ends bool
 }
 
 // steadily makes a call and hands its error to then, once.
 func (s *Server) steadily(c call.Info, shard brokerapi.ShardID, ask func(h home, done func(error)), then func(error)) {
 	k := &steady{s: s, call: failover.Call{Shard: shard, Deadline: s.deadline(c), Repeat: true}, ask: ask, then: then}
+	k.make()
+}
+
+// ending is steadily for a call that may end the lease of its handle, and is no success when made again after that.
+func (s *Server) ending(c call.Info, shard brokerapi.ShardID, ask func(h home, done func(error)), then func(error)) {
+	k := &steady{s: s, call: failover.Call{Shard: shard, Deadline: s.deadline(c), Repeat: true}, ask: ask, then: then, ends: true}
 	k.make()
 }
 
@@ -38,6 +47,10 @@ func (k *steady) make() {
 func (k *steady) answered(err error) {
 	if err == nil {
 		k.then(nil)
+		return
+	}
+	if earlier := k.try.Earlier(); k.ends && earlier != nil && mqerr.KindOf(err) == mqerr.HandleInvalid {
+		k.then(earlier)
 		return
 	}
 	if !k.s.o.Masters.Again(k.call, &k.try, err, k.resume) {

@@ -47,6 +47,16 @@ func cellAt(i uint64) cell {
 	return cell{kinds[(i+i/uint64(len(steps)))%uint64(len(kinds))], steps[i%uint64(len(steps))]}
 }
 
+// number is the least i for which cellAt is the cell.
+func (c cell) number() int {
+	for i := range len(kinds) * len(steps) {
+		if cellAt(uint64(i)) == c {
+			return i
+		}
+	}
+	panic("no such cell")
+}
+
 // strike carries out a fault at a replica and returns how to heal it. The caller has the turn.
 func (s *sim) strike(k kind, p *process) (heal func()) {
 	s.note("fault: %s at %s", k, p.name)

@@ -23,6 +23,7 @@ type plan struct {
 	controllers, replicas, proxies int
 	fast                           bool // fast_failover
 	faults                         int
+	first                          int           // the number of the cell of the first fault, -1: by the seed
 	pause                          time.Duration // of clients
 }
 
@@ -150,8 +151,12 @@ func (s *sim) live(l *load.Load, outside *simnet.Stack) {
 	busy, calm := context.WithCancel(ctx)
 	loaded := make(chan struct{})
 	go func() { defer close(loaded); l.Run(busy) }()
+	cell := s.seed * uint64(s.plan.faults)
+	if s.plan.first >= 0 {
+		cell = uint64(s.plan.first)
+	}
 	for i := range s.plan.faults {
-		s.round(i, cellAt(s.seed*uint64(s.plan.faults)+uint64(i)))
+		s.round(i, cellAt(cell+uint64(i)))
 		if s.rng.IntN(2) == 0 {
 			s.small()
 		}

@@ -124,8 +124,8 @@ type Log struct {
 	gate    gate
 	watched atomic.Pointer[watched] // see watch
 
-	mu        sync.Mutex // guards appending: what follows, and changes of segs
-	ready     bool       // recovered and not closed
+	mu        lock // guards appending: what follows, and changes of segs
+	ready     bool // recovered and not closed
 	recovered bool
 	prep      *preparer
 	spare     []*segment.Segment // taken from prep, behind the newest of segs
@@ -135,10 +135,10 @@ type Log struct {
 	epoch     record.Epoch // of the last record
 	time      int64        // of the last record
 
-	syncMu sync.Mutex // guards one sync at a time, and mark
+	syncMu lock // guards one sync at a time, and mark
 	mark   *mark
 
-	dropMu sync.Mutex // one DropBefore at a time; taken before mu
+	dropMu lock // one DropBefore at a time; taken before mu
 	drop   dropping
 	reap   *reaper
 
@@ -175,7 +175,7 @@ func Open(o Options) (*Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Log{o: o, cold: make(chan struct{}, o.ColdReaders), last: Last{Pos: -1}, reap: newReaper(o), times: map[record.Pos]int64{}}
+	l := &Log{o: o, cold: make(chan struct{}, o.ColdReaders), gate: gate{making: newLock()}, mu: newLock(), syncMu: newLock(), dropMu: newLock(), last: Last{Pos: -1}, reap: newReaper(o), times: map[record.Pos]int64{}}
 	l.segs.Store(&segs)
 	l.holes.Store(&holes)
 	if len(segs) > 0 {

@@ -3,7 +3,6 @@ package commitlog
 import (
 	"context"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -65,7 +64,7 @@ func (p *preparer) run() {
 type gate struct {
 	hold   atomic.Bool // none
 	grant  atomic.Bool // but one
-	making sync.Mutex  // held while one is being made
+	making lock        // held while one is being made
 }
 
 // errHeld says why no file is made while the log is held.

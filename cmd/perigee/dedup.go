@@ -9,7 +9,7 @@ import (
 // dedupSettings are the settings of the duplicate window.
 type dedupSettings struct {
 	DuplicateWindow time.Duration `koanf:"duplicate-window" help:"how long a message that a client sends again is answered with its first result instead of being stored; 0 for not at all; a topic may have its own"`
-	DuplicateMemory cfg.Bytes     `koanf:"duplicate-memory" help:"most memory for --duplicate-window, 16 bytes a message; beyond it the window is shorter, see perigee_duplicate_window"`
+	DuplicateMemory cfg.Bytes     `koanf:"duplicate-memory" help:"most memory for --duplicate-window, 11 to 22 bytes a message; beyond it the window is shorter, see perigee_duplicate_window"`
 }
 
 func defaultDedup() dedupSettings {

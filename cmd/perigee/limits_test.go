@@ -37,8 +37,9 @@ Not bounded by a number of their own, but by the memory limit: messages that wai
 group has passed over, filters of subscriptions. A bound on messages in flight counts on each broker; a lease that is renewed after its end
 counts again and is not refused.
 
-What a process holds beyond perigee_memory_bytes{kind="live"} is garbage that nobody had to collect yet: servers let the heap grow to five times of
-what is live (GOGC=400), within the memory limit. Calls that are begun and reset at once, at full rate, take it near the limit that way; what is live of
+What a process holds beyond perigee_memory_bytes{kind="live"} is garbage that nobody had to collect yet: brokers and proxies let
+48 MiB of it gather and twice what holds pointers, at most four times what is live (GOGC, which they set between 10 and 400; controllers: 400), within the
+memory limit. Calls that are begun and reset at once, at full rate, take it near the limit that way; what is live of
 them are the handlers that have not ended yet, at most --max-connection-calls on each connection.
 `
 

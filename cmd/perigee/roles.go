@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/perigee-mq/perigee/internal/cfg"
+	"github.com/perigee-mq/perigee/internal/memory"
 	"github.com/perigee-mq/perigee/internal/nodes"
 	"github.com/perigee-mq/perigee/proxy/server"
 )
@@ -153,11 +154,6 @@ func dialController(addrs []string) (*nodes.Conn, error) {
 	return c, nil
 }
 
-// gcPercent is the default of GOGC for servers. Their live heap is small and most of what they allocate
-// lives for one request: collecting less often costs little memory and saves much CPU. GOGC and
-// GOMEMLIMIT in the environment win; a limit is the operator's to set.
-const gcPercent = 400
-
 // asServer makes a command's work that of a server process: run goes on until it is told to end, and
 // ending then is a success, also if it had not begun to serve.
 func asServer(run func(*cobra.Command) error) func(*cobra.Command, []string) error {
@@ -165,7 +161,7 @@ func asServer(run func(*cobra.Command) error) func(*cobra.Command, []string) err
 		defer untilSignal(c)()
 		signal.Ignore(syscall.SIGPIPE) // who reads the log may go away: that ends no server
 		if os.Getenv("GOGC") == "" {
-			debug.SetGCPercent(gcPercent)
+			debug.SetGCPercent(memory.GCPercent)
 		}
 		err := run(c)
 		if c.Context().Err() != nil && cancelled(err) {

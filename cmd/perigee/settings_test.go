@@ -25,7 +25,7 @@ Written from the settings of each command: change those, then run ` + "`go test 
 Every setting is a flag, an environment variable or a key of the YAML file given with ` + "`--config` or `PERIGEE_CONFIG`" + `; the key is the flag's name. Later ones win:
 default, file, environment, flag. A name that no command knows is an error; one of another command is allowed, so that one file or environment can serve
 several. An empty environment variable, or a key without a value, is not set. Times are written like 500ms, 30s or 1m; sizes like 64MiB; lists with commas,
-in the file also as a YAML list. ` + "`GOGC` and `GOMEMLIMIT`" + ` work as in every Go program; servers start with GOGC=400 unless it is set.
+in the file also as a YAML list. ` + "`GOGC` and `GOMEMLIMIT`" + ` work as in every Go program; servers keep GOGC between 10 and 400 by what is live, unless it is set ([limits](limits.md)).
 `
 
 // TestSettingsPage tells whether docs/settings.md is what the commands say.

@@ -74,9 +74,14 @@ const (
 	collectEvery = 5 * time.Second
 )
 
-// Run watches until ctx ends.
+// Run watches, and sets GOGC by what is live unless the environment does, until ctx ends.
 func (g *Guard) Run(ctx context.Context) error {
 	samples, collected := newSamples(), time.Now()
+	pace, again := newPacer(), (<-chan struct{})(nil)
+	if pace != nil {
+		pace.watch(ctx)
+		again = pace.collected
+	}
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
@@ -89,6 +94,8 @@ func (g *Guard) Run(ctx context.Context) error {
 				collected = time.Now()
 			}
 			g.see(samples.live())
+		case <-again:
+			pace.look()
 		}
 	}
 }

@@ -1,10 +1,11 @@
 // Package dedup is the duplicate window: where the log has messages that were stored lately, by a hash of
 // topic and message id, so that a message which is sent again is found.
 //
-// It is a view of the log. Entries (hash and position, 16 bytes) lie in generations of a third of the
+// It is a view of the log. Entries (hash and position) lie in generations of a third of the
 // window each; the oldest goes when the window has moved past it, or sooner when the memory is used up:
 // then the window is shorter for a while, and InForce says so. A generation is a table that is cut by
-// hash into small parts, so that no step takes long.
+// hash into small parts, so that no step takes long. In a table an entry has 8 bytes (slot.go), and a table is
+// three quarters full at most: 11 to 22 bytes for a message.
 //
 // A hash that is found proves nothing: the caller compares with the record. So what is lost here, a file
 // for example, costs a part of the window and is no error.
@@ -42,7 +43,7 @@ type Options struct {
 const (
 	generations = 4 // three make a window
 	parts       = 64
-	slotBytes   = 16
+	entryBytes  = 16 // of an entry in a file: hash and position
 	partMin     = 16 // slots
 
 	// sameMax is how many messages with one id and different bodies a generation remembers.
@@ -85,14 +86,6 @@ type generation struct {
 	found bool       // entries of a decoded one are there
 	parts [parts]part
 }
-
-// part is an open-addressing table: pairs of hash and position + 1, 0 if free.
-type part struct {
-	slots []slot
-	used  int
-}
-
-type slot struct{ hash, pos uint64 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
@@ -182,73 +175,12 @@ func (g *generation) note(hash uint64, pos record.Pos, at int64) {
 	g.last = at
 }
 
-// put enters a hash. It is false if the generation is full.
-func (g *generation) put(hash uint64, pos record.Pos, most int) bool {
-	p := &g.parts[hash%parts]
-	s := p.place(hash)
-	if s == nil || s.pos == 0 {
-		if (p.used+1)*4 > len(p.slots)*3 {
-			if len(p.slots) >= most {
-				return false
-			}
-			p.grow()
-			s = p.place(hash)
-		}
-		p.used++
-	}
-	*s = slot{hash, uint64(pos) + 1}
-	return true
-}
-
-// place returns the slot that the next position of a hash takes: a free one, or that of its oldest position if
-// it has sameMax of them already; nil of an empty part.
-func (p *part) place(hash uint64) *slot {
-	if len(p.slots) == 0 {
-		return nil
-	}
-	var oldest *slot
-	same := 0
-	mask := uint64(len(p.slots) - 1)
-	for i := hash / parts & mask; ; i = (i + 1) & mask {
-		s := &p.slots[i]
-		switch {
-		case s.pos == 0 && same >= sameMax:
-			return oldest
-		case s.pos == 0:
-			return s
-		case s.hash == hash:
-			if same++; oldest == nil || s.pos < oldest.pos {
-				oldest = s
-			}
-		}
-	}
-}
-
-func (p *part) grow() {
-	old := p.slots
-	p.slots = make([]slot, max(partMin, 2*len(old)))
-	for i := range old {
-		if old[i].pos != 0 {
-			*p.place(old[i].hash) = old[i]
-		}
-	}
-}
-
 // Find appends the positions of messages that may be the one with this hash, the newest first: at most
 // 8 of each of 4 generations.
 func (w *Window) Find(hash uint64, dst []record.Pos) []record.Pos {
 	from := len(dst)
 	for _, g := range w.gens {
-		p := &g.parts[hash%parts]
-		if len(p.slots) == 0 {
-			continue
-		}
-		mask := uint64(len(p.slots) - 1)
-		for i := hash / parts & mask; p.slots[i].pos != 0; i = (i + 1) & mask {
-			if p.slots[i].hash == hash {
-				dst = append(dst, record.Pos(p.slots[i].pos-1))
-			}
-		}
+		dst = g.parts[hash%parts].find(tagOf(hash), g.begin, dst)
 	}
 	slices.SortFunc(dst[from:], func(a, b record.Pos) int { return cmp.Compare(b, a) })
 	return dst

@@ -1,6 +1,8 @@
 package dedup
 
 import (
+	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -97,9 +99,56 @@ func TestWindowShortens(t *testing.T) {
 		w.Add(hashOf(i), record.Pos(i*64), i)
 	}
 	in := w.InForce(10_000)
-	require.Less(t, in, 5*time.Second)
-	require.Greater(t, in, time.Second)
+	require.Less(t, in, 64<<10/slotBytes*3/4*time.Millisecond, "three quarters of the slots")
+	require.Greater(t, in, 4*time.Second)
 	require.LessOrEqual(t, w.Bytes(), int64(64<<10))
+}
+
+// A position far behind the first one of its generation is found as it was, and beyond what a slot holds there is
+// another generation.
+func TestFarPositions(t *testing.T) {
+	const span = record.Pos(unit * (1<<spanBits - 2)) // the farthest
+	fs := memfs.New()
+	w := open(t, fs, Options{Window: time.Hour})
+	begin := record.Pos(1<<62 + 8)
+	at := []record.Pos{begin, begin + 8, begin + 1<<32, begin + span - 8, begin + span, begin + span + 8, begin + span + 1<<37}
+	for i, pos := range at {
+		w.Add(hashOf(int64(i)), pos, int64(i))
+	}
+	require.Len(t, w.gens, 2)
+	require.Equal(t, at[5], w.gens[1].begin)
+	again := open(t, fs, Options{Window: time.Hour})
+	require.NoError(t, again.Decode(save(t, w)))
+	for i, pos := range at {
+		require.Equal(t, []record.Pos{pos}, w.Find(hashOf(int64(i)), nil))
+		require.Equal(t, []record.Pos{pos}, again.Find(hashOf(int64(i)), nil))
+	}
+}
+
+// Of messages with one id and different bodies the newest are remembered.
+func TestSameID(t *testing.T) {
+	w := open(t, memfs.New(), Options{})
+	var want []record.Pos
+	for i := range int64(sameMax + 3) {
+		w.Add(7, record.Pos(i*64), i)
+		if i >= 3 {
+			want = slices.Insert(want, 0, record.Pos(i*64))
+		}
+	}
+	require.Equal(t, want, w.Find(7, nil))
+}
+
+// TestBytesOfMessage: what a message costs in memory is bounded, whatever the number of them.
+func TestBytesOfMessage(t *testing.T) {
+	w := open(t, memfs.New(), Options{Window: time.Hour})
+	rng := rand.New(rand.NewPCG(1, 2))
+	for i := range int64(1_000_000) {
+		if w.Add(rng.Uint64(), record.Pos(i*1024), i/1000); i >= 100_000 && i%50_000 == 0 {
+			require.LessOrEqual(t, w.Bytes(), 23*(i+1), "after %d messages", i)
+		}
+	}
+	require.LessOrEqual(t, w.Bytes(), int64(17<<20))
+	require.Equal(t, time.Hour, w.InForce(1000))
 }
 
 // What is lost of the files costs window and nothing else.

@@ -42,13 +42,13 @@ func (w *Window) Fill(read func(from record.Pos, fn func(hash uint64, pos record
 		}
 		var all []byte
 		err := read(g.begin, func(hash uint64, pos record.Pos, _ int64) bool {
-			if int64(len(all)) < g.n*slotBytes {
+			if int64(len(all)) < g.n*entryBytes {
 				all = binary.LittleEndian.AppendUint64(all, hash)
 				all = binary.LittleEndian.AppendUint64(all, uint64(pos))
 			}
-			return int64(len(all)) < g.n*slotBytes
+			return int64(len(all)) < g.n*entryBytes
 		})
-		if err == nil && int64(len(all)) == g.n*slotBytes && crc32.Checksum(all, castagnoli) == g.crc && g.fill(all, max(w.partMax, partMin)) {
+		if err == nil && int64(len(all)) == g.n*entryBytes && crc32.Checksum(all, castagnoli) == g.crc && g.fill(all, max(w.partMax, partMin)) {
 			g.found, g.fresh = true, all
 			continue
 		}

@@ -42,7 +42,7 @@ func (w *Window) Encode(dst []byte) []byte {
 		}
 		w.named[0] = append(w.named[0], g.begin)
 		if len(g.fresh) > 0 {
-			w.pending = append(w.pending, write{begin: g.begin, from: g.n*slotBytes - int64(len(g.fresh)), data: g.fresh})
+			w.pending = append(w.pending, write{begin: g.begin, from: g.n*entryBytes - int64(len(g.fresh)), data: g.fresh})
 			g.fresh = nil
 		}
 	}
@@ -105,10 +105,10 @@ func (w *Window) load(g *generation) error {
 		return err
 	}
 	defer f.Close()
-	if size, err := f.Size(); err != nil || size < g.n*slotBytes {
-		return errors.Join(err, fmt.Errorf("it has %d bytes, expected %d", size, g.n*slotBytes))
+	if size, err := f.Size(); err != nil || size < g.n*entryBytes {
+		return errors.Join(err, fmt.Errorf("it has %d bytes, expected %d", size, g.n*entryBytes))
 	}
-	all := make([]byte, g.n*slotBytes)
+	all := make([]byte, g.n*entryBytes)
 	if _, err := f.ReadAt(all, 0); err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
@@ -125,16 +125,17 @@ func (w *Window) load(g *generation) error {
 // cache, all of them do not. It is false if they do not fit.
 func (g *generation) fill(all []byte, most int) bool {
 	var ends [parts + 1]int // of the entries of each part in order; first how many there are
-	for b := all; len(b) > 0; b = b[slotBytes:] {
+	for b := all; len(b) > 0; b = b[entryBytes:] {
 		ends[binary.LittleEndian.Uint64(b)%parts+1]++
 	}
 	for i := range g.parts {
 		g.parts[i].room(ends[i+1], most)
 		ends[i+1] += ends[i]
 	}
-	order := make([]slot, len(all)/slotBytes)
-	for b := all; len(b) > 0; b = b[slotBytes:] {
-		s := slot{binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:])}
+	type entry struct{ hash, pos uint64 }
+	order := make([]entry, len(all)/entryBytes)
+	for b := all; len(b) > 0; b = b[entryBytes:] {
+		s := entry{binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:])}
 		order[ends[s.hash%parts]] = s
 		ends[s.hash%parts]++
 	}

@@ -24,7 +24,7 @@ func (o *ackOp) bytes() int { return 64 + 32*len(o.req.Handles) }
 func (o *ackOp) finish(_ *writer, err error) { respond(o.done, &o.reply, err, o.err) }
 
 func (o *ackOp) run(w *writer) {
-	err := manyHandles(len(o.req.Handles))
+	err := w.handed(o.req.Handles)
 	if err != nil {
 		o.err = err
 		return
@@ -104,10 +104,16 @@ const (
 // handlesMax bounds the handles of one request.
 const handlesMax = 16384
 
-// manyHandles refuses a request with more handles than that.
-func manyHandles(n int) error {
-	if n > handlesMax {
-		return mqerr.New(mqerr.Invalid, "%d handles in one request: at most %d", n, handlesMax)
+// handed refuses a request with more handles than that, or with one of a delivery in a later epoch: this broker does not know
+// what was delivered then.
+func (w *writer) handed(hs []brokerapi.Handle) error {
+	if len(hs) > handlesMax {
+		return mqerr.New(mqerr.Invalid, "%d handles in one request: at most %d", len(hs), handlesMax)
+	}
+	for i := range hs {
+		if err := w.current(&brokerapi.Head{Epoch: hs[i].Epoch}); err != nil {
+			return err
+		}
 	}
 	return nil
 }

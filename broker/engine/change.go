@@ -30,7 +30,7 @@ var toldAgain = mqerr.New(mqerr.HandleInvalid, "the receive was repeated and has
 func (o *changeOp) finish(_ *writer, err error) { respond(o.done, &o.reply, err, o.err) }
 
 func (o *changeOp) run(w *writer) {
-	err := manyHandles(len(o.req.Handles))
+	err := w.handed(o.req.Handles)
 	if err != nil {
 		o.err = err
 		return
@@ -58,6 +58,7 @@ func (o *changeOp) run(w *writer) {
 		})
 	}
 	if len(rec.Changes) == 0 {
+		o.end, o.sync = w.acks.end(w), t.sync // what refused them has to stand
 		return
 	}
 	w.put(record.TypePopChange, record.PopChangeSize(&rec), func(body []byte) { record.PutPopChange(body, &rec) })

@@ -42,7 +42,7 @@ const (
 func (o *forwardOp) bytes() int { return 64 + 32*len(o.req.Handles) }
 
 func (o *forwardOp) run(w *writer) {
-	err := manyHandles(len(o.req.Handles))
+	err := w.handed(o.req.Handles)
 	if err != nil {
 		o.err = err
 		return

@@ -95,6 +95,23 @@ func TestBytesComeInOrderAndLater(t *testing.T) {
 	})
 }
 
+// TestEndThatCannotCome: that the other side has closed is known to who writes when it is to who reads. A client that learns one of
+// these alone tries again for ever.
+func TestEndThatCannotCome(t *testing.T) {
+	in(t, func(t *testing.T, p *pair) {
+		p.n.Cut(p.b, p.a)
+		require.NoError(t, p.cb.Close())
+		time.Sleep(time.Second)
+		say(t, p.ca, "into the dark")
+		silent(t, p.ca, time.Hour)
+		p.n.Heal(p.b, p.a)
+		_, err := p.ca.Read(make([]byte, 1))
+		require.ErrorIs(t, err, io.EOF)
+		_, err = p.ca.Write([]byte("x"))
+		require.ErrorIs(t, err, syscall.EPIPE)
+	})
+}
+
 func TestOneWayCut(t *testing.T) {
 	in(t, func(t *testing.T, p *pair) {
 		say(t, p.ca, "before ")

@@ -152,11 +152,12 @@ func (e *end) Write(b []byte) (wrote int, err error) {
 	e.n.mu.Lock()
 	defer e.n.mu.Unlock()
 	for len(b) > 0 {
-		open, _ := e.n.openLocked(e.host, e.peer.host, time.Now())
+		there, _ := e.n.openLocked(e.host, e.peer.host, time.Now())
+		back, _ := e.n.openLocked(e.peer.host, e.host, time.Now())
 		switch {
 		case e.err != nil:
 			return wrote, e.fault("write", e.err)
-		case e.out.gone && open:
+		case e.out.gone && there && back: // the refusal has to come back, and then so does the end for those who read
 			return wrote, e.fault("write", syscall.EPIPE)
 		case e.out.size >= bufferBytes:
 			if err := e.awaitLocked(e.out, time.Time{}, e.writeBy); err != nil {

@@ -83,20 +83,21 @@ type Options struct {
 
 // Node is one node of the controller's Raft cluster.
 type Node struct {
-	o       Options
-	dir     *dir
-	addr    string // for other nodes
-	store   *store
-	ballast *ballast
-	closing chan struct{} // closed by Close
-	machine *machine
-	raft    *hraft.Raft
-	failed  chan error
-	notify  chan bool
-	seen    chan hraft.Observation
-	away    atomic.Int64
-	wg      sync.WaitGroup
-	idMu    sync.Mutex // guards dir.v
+	o        Options
+	dir      *dir
+	addr     string // for other nodes
+	store    *store
+	ballast  *ballast
+	closing  chan struct{} // closed by Close
+	barriers sync.Mutex    // held while a barrier is under way
+	machine  *machine
+	raft     *hraft.Raft
+	failed   chan error
+	notify   chan bool
+	seen     chan hraft.Observation
+	away     atomic.Int64
+	wg       sync.WaitGroup
+	idMu     sync.Mutex // guards dir.v
 }
 
 // Open starts the node on its directory; a new directory becomes a cluster of one. Every error says
@@ -136,7 +137,7 @@ func (n *Node) follow() {
 			tell(false)
 			continue
 		}
-		if err := n.raft.Barrier(0).Error(); err != nil {
+		if n.barrier() != nil {
 			continue // no longer the leader, or stopping: the channel says so too
 		}
 		if err := n.machineError(); err == nil {
@@ -145,6 +146,19 @@ func (n *Node) follow() {
 		}
 	}
 	tell(false)
+}
+
+// barrier waits until everything that was committed before is applied. It is over before the library shuts down, which
+// leaves what is between its goroutines then without an answer.
+func (n *Node) barrier() error {
+	n.barriers.Lock()
+	defer n.barriers.Unlock()
+	select {
+	case <-n.closing:
+		return hraft.ErrRaftShutdown
+	default:
+		return n.raft.Barrier(0).Error() // ends with the lead at the latest
+	}
 }
 
 // readdress tells the cluster this node's address if it has a new one.
@@ -242,7 +256,9 @@ func (n *Node) Snapshot() error { return n.raft.Snapshot().Error() }
 // Close stops the node and gives its directory back.
 func (n *Node) Close() error {
 	close(n.closing)
+	n.barriers.Lock() // no barrier is under way, and none begins
 	err := n.raft.Shutdown().Error()
+	n.barriers.Unlock()
 	close(n.notify) // Shutdown has waited for every goroutine that sends to it
 	n.wg.Wait()
 	return errors.Join(err, n.store.Close(), n.dir.close())

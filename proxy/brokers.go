@@ -43,8 +43,8 @@ const connectTimeout = 2 * time.Second
 type remote struct {
 	*brokerconn.Pool
 	routes *route.Table
-	up     chan struct{}         // told when a broker can be asked
-	moved  func(*route.Snapshot) // the routes may have changed who can be asked
+	up     chan struct{} // told when a broker can be asked
+	moved  func()        // the routes may have changed who can be asked
 }
 
 func (r *remote) start(ctx context.Context) error {
@@ -78,7 +78,7 @@ func (r *remote) follow(ctx context.Context) error {
 	for {
 		t := r.routes.Load()
 		r.update(t)
-		r.moved(t)
+		r.moved()
 		select {
 		case <-t.Changed():
 		case <-ctx.Done():

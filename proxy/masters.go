@@ -6,17 +6,12 @@ import (
 	"time"
 
 	"github.com/perigee-mq/perigee/internal/brokerapi"
-	"github.com/perigee-mq/perigee/proxy/route"
 )
 
 // moved follows a change of the routes.
-func (p *Proxy) moved(t *route.Snapshot) {
+func (p *Proxy) moved() {
 	p.masters.Look()
-	var ids []brokerapi.ShardID
-	for _, s := range t.Shards() {
-		ids = append(ids, s.ID)
-	}
-	p.isolation.Forget(ids)
+	p.isolation.Forget(p.shards())
 }
 
 // isolated tells the operator of a broker group that is left alone, or is taken back.

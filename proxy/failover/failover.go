@@ -132,14 +132,14 @@ func (m *Masters) Again(c Call, t *Try, err error, then func(error)) bool {
 		m.gaveUp.Add(1)
 		return false
 	}
+	pause, soon := t.until.Sub(now), min(pauseFirst<<min(t.pauses, 10), pauseMax)
+	t.pauses++
 	w := &waiter{m: m, shard: c.Shard, try: t, why: why, err: err, then: then}
-	m.add(w)
-	pause := t.until.Sub(now)
+	m.add(w) // from here on t is that of whoever wakes it
 	// It waits from now on, so no change is missed. A broker that is there may be about to go, or may refuse for a
 	// reason of its own: it is asked again after a pause.
 	if _, _, down := m.o.Brokers.Broker(c.Shard); down == nil {
-		pause = min(pause, pauseFirst<<min(t.pauses, 10), pauseMax)
-		t.pauses++
+		pause = min(pause, soon)
 	}
 	w.after(pause)
 	return true
